@@ -1,0 +1,216 @@
+"""One image file: its size from the header, or its pixels, equal to what `ImageFolder` reads.
+
+What Pillow warns of is handled one by one. "Palette images with Transparency" does not come up,
+for what becomes of alpha is settled: it is dropped, as `ImageFolder` does. Warnings about metadata
+(EXIF and TIFF tags, APNG and MPO headers) and `DecompressionBombWarning` go the way the caller's
+own warning filters say: filters belong to the whole process and cannot be changed from a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from PIL import ExifTags, Image
+
+from gpupreload import jpeg
+from gpupreload.errors import ArgumentError, UnreadableError
+from gpupreload.unreadable import RefusedError, why
+
+Path = str | os.PathLike[str]
+
+_WIDE = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
+
+# Formats whose header states the size that the pixels will have. An icon file, for one, may not.
+_SIZE_IN_HEADER = frozenset({"JPEG", "MPO", "PNG", "BMP", "DIB", "PPM", "TIFF", "WEBP", "GIF"})
+
+# EXIF orientation: the value of the tag, and what makes such a picture upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_SIDES_SWAPPED = frozenset({5, 6, 7, 8})
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    """How image files are read; the default is what `ImageFolder` does.
+
+    Attributes:
+        mode: "RGB" for three channels, "L" for one: the luma of the RGB picture, as
+            torchvision's `Grayscale` takes it.
+        exif_orientation: whether a photo is turned upright as its EXIF block says. Pillow itself
+            turns TIFF, with or without this, and so does `ImageFolder`.
+
+    >>> DecodeOptions(mode="RGBA")
+    Traceback (most recent call last):
+        ...
+    gpupreload.errors.ArgumentError: mode is 'RGBA'; expected 'RGB' or 'L'.
+    """
+
+    mode: Literal["RGB", "L"] = "RGB"
+    exif_orientation: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("RGB", "L"):
+            raise ArgumentError(f"mode is {self.mode!r}; expected 'RGB' or 'L'.")
+
+
+_LIKE_IMAGEFOLDER = DecodeOptions()
+
+
+def size(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> tuple[int, int]:
+    """Return (width, height) in pixels of the image that `read` would give, from its header.
+
+    Raises:
+        UnreadableError: in one line, the path and why: no such file, not an image, a damaged
+            header, more pixels than Pillow's limit, values that 8 bits cannot hold.
+    """
+    try:
+        with _file(path) as file:
+            header = jpeg.plain_header(file.read(jpeg.N_START))
+            return header.size if header else _size(_opened(file), file, options)
+    except Exception as error:
+        raise UnreadableError(why(path, error)) from None
+
+
+def read(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> Image.Image:
+    """Read an image file, whatever its suffix; safe to call from several threads.
+
+    The pixels equal those of `torchvision.datasets.folder.pil_loader` (bit for bit), but for
+    images of 16 bits in one channel: these are scaled to 8 bits by their high byte, where
+    `pil_loader` clips nearly all values to 255.
+
+    Returns:
+        A `PIL.Image.Image` of mode `options.mode`, 8 bits a channel, independent of the file.
+        Its `info` holds what `pil_loader` would leave there (EXIF, colour profile).
+
+    Raises:
+        UnreadableError: in one line, the path and why: what `size` refuses, and a file that is
+            damaged or ends too early.
+    """
+    try:
+        with _file(path) as file:
+            start = file.read(jpeg.N_START)
+            header = jpeg.plain_header(start)
+            image = jpeg.decode(start + file.read(), header) if header else None
+            if image is None:
+                image = _read(_opened(file), file, options)
+            return image if image.mode == options.mode else image.convert(options.mode)
+    except Exception as error:
+        raise UnreadableError(why(path, error)) from None
+
+
+def _file(path: Path) -> BinaryIO:
+    mode = os.stat(path).st_mode  # noqa: PTH116 faster
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        # opening a pipe would wait for a writer for ever
+        raise RefusedError("not a file with contents, but a pipe, a socket or a device")
+    return open(path, "rb")  # noqa: PTH123 faster
+
+
+def _opened(file: BinaryIO) -> Image.Image:
+    """Open by content, and refuse what cannot become 8 bits a channel."""
+    image = Image.open(file)
+    if image.format == "EPS":
+        raise RefusedError(
+            "not an image: PostScript (EPS), a program that another program must run"
+        )
+    if image.mode in _WIDE and not _is_wide_pgm(image):
+        raise RefusedError(
+            f"its values are {_WIDE[image.mode]} (Pillow's mode {image.mode}), and nothing says "
+            "which range of them is black to white; convert it to 8 bits, or pass an ImageFolder "
+            "with a loader= of your own"
+        )
+    return image
+
+
+def _read(image: Image.Image, file: BinaryIO, options: DecodeOptions) -> Image.Image:
+    header, decoded = jpeg.opened_header(image), None
+    if header:
+        file.seek(0)
+        decoded = jpeg.decode(file.read(), header)
+    if decoded is None:
+        decoded = _decoded(image)
+    return _upright(decoded, _orientation(image)) if options.exif_orientation else decoded
+
+
+def _decoded(image: Image.Image) -> Image.Image:
+    image.load()
+    if image.mode.startswith("I"):
+        image = _high_byte(image)
+    if isinstance(image.info.get("transparency"), bytes):
+        # convert drops it with the same pixels, but warns
+        del image.info["transparency"]
+    return image.convert("RGB")
+
+
+def _high_byte(image: Image.Image) -> Image.Image:
+    """Scale one channel of 16 bits (or 12, in TIFF) to 8 by its highest 8 bits."""
+    tags: Any = getattr(image, "tag_v2", {})
+    values = np.asarray(image)
+    n_bits = 12 if tags.get(ExifTags.Base.BitsPerSample) == (12,) else 16
+    high = (values >> (n_bits - 8)).astype(np.uint8)
+    if tags.get(ExifTags.Base.PhotometricInterpretation) == 0:
+        high = 255 - high  # white is zero, which Pillow sees to only at 8 bits
+    scaled = Image.fromarray(high)
+    scaled.info = image.info
+    return scaled
+
+
+def _is_wide_pgm(image: Image.Image) -> bool:
+    # Pillow scales a PGM of more than 8 bits to the 16 bits of its mode I
+    return image.format == "PPM" and image.mode == "I"
+
+
+def _size(image: Image.Image, file: BinaryIO, options: DecodeOptions) -> tuple[int, int]:
+    if image.format not in _SIZE_IN_HEADER:
+        image.load()
+    width, height = image.size
+    if options.exif_orientation:
+        if image.format == "PNG" and _png_tells_more_at_its_end(file):
+            image.load()
+        if _orientation(image) in _SIDES_SWAPPED and image.format != "TIFF":
+            return height, width
+    return width, height
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation as far as it has been read, 1 (upright) without a usable one."""
+    try:
+        # PngImageFile's own getexif decodes the pixels to get at what follows them
+        value = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
+    except Exception:  # a damaged EXIF block raises many types; viewers show such a photo as it is
+        return 1
+    return value if value in _TURNS else 1
+
+
+def _upright(image: Image.Image, orientation: int) -> Image.Image:
+    if orientation == 1:
+        return image
+    turned = image.transpose(_TURNS[orientation])
+    # what said how to turn goes, so that nothing turns the image twice
+    for key in ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"):
+        turned.info.pop(key, None)
+    return turned
+
+
+def _png_tells_more_at_its_end(file: BinaryIO) -> bool:
+    """Whether a chunk that may hold an orientation follows the pixels of a PNG file."""
+    file.seek(8)
+    after_pixels = False
+    while len(head := file.read(8)) == 8:
+        name = head[4:]
+        if after_pixels and name in (b"eXIf", b"iTXt", b"tEXt", b"zTXt"):
+            return True
+        after_pixels |= name == b"IDAT"
+        file.seek(int.from_bytes(head[:4]) + 4, os.SEEK_CUR)
+    return False
