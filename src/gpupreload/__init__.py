@@ -1,0 +1,60 @@
+"""Put an image-classification dataset on the GPU once, and serve every batch from there.
+
+import gpupreload as gp
+
+gp.plan("photos/train", transform)             # headers only: how many bytes, does it fit
+train = gp.preload("photos/train", transform)  # decode once, keep the pixels on the device
+for images, labels in gp.Loader(train, batch_size=64, shuffle=True, seed=0):
+    ...                                        # on the device, augmented for each sample
+"""
+
+from gpupreload.dataset import GPUPreloadDataset, preload
+from gpupreload.errors import (
+    ArgumentError,
+    DataError,
+    DeviceError,
+    DoesNotFitError,
+    FolderError,
+    FreedError,
+    FrozenAugmentationError,
+    GPUPreloadError,
+    LoadingError,
+    SizeError,
+    TransformError,
+    UnreadableError,
+)
+from gpupreload.loader import Loader
+from gpupreload.photos import sample_photos
+from gpupreload.plan import Plan, plan
+from gpupreload.show import show_batch
+from gpupreload.steps import Step, Steps, batched, live, once, split_transform
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "DataError",
+    "DeviceError",
+    "DoesNotFitError",
+    "FolderError",
+    "FreedError",
+    "FrozenAugmentationError",
+    "GPUPreloadDataset",
+    "GPUPreloadError",
+    "Loader",
+    "LoadingError",
+    "Plan",
+    "SizeError",
+    "Step",
+    "Steps",
+    "TransformError",
+    "UnreadableError",
+    "batched",
+    "live",
+    "once",
+    "plan",
+    "preload",
+    "sample_photos",
+    "show_batch",
+    "split_transform",
+]

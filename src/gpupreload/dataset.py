@@ -1,0 +1,362 @@
+"""`GPUPreloadDataset` and `preload`: a resident store and the each-batch part, as a `Dataset`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, get_worker_info
+
+from gpupreload import draws
+from gpupreload.devices import resolve_device
+from gpupreload.errors import ArgumentError, LoadingError, TransformError
+from gpupreload.fetched import Fetched, Item
+from gpupreload.functional.levels import mean_and_std
+from gpupreload.per_sample import PerSample, Rows, occurrences
+from gpupreload.plan import make_plan, own_transform
+from gpupreload.source import Source, open_source
+from gpupreload.steps import Steps, split_explicit, split_transform
+from gpupreload.store import load, once_identity
+from gpupreload.table import in_units
+
+Transform = Callable[[Any], Any]
+
+_NO_EPOCH = -1
+# images turned into floats at a time, so that temporaries stay small
+_CHUNK = 256
+
+
+class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
+    """An `ImageFolder` whose pixels are on the device: the explicit form.
+
+    The caller says what runs once and what runs at every reading. `preload` finds that out from
+    one transform.
+
+    Args:
+        data_root: a folder of class folders, an `ImageFolder`, or any map-style dataset of (PIL
+            image or uint8 tensor, int).
+        deterministic_transform: run once for each image, on the CPU, as an `ImageFolder` would.
+            Its last float steps (ToTensor, Normalize…) run on the device for each batch instead,
+            with the same result, so that the pixels are kept as uint8.
+        train_aug: called at every reading, with one image [C, H, W]: what the deterministic
+            part gave where that is a tensor, else float32 in [0, 1].
+        device: None means CUDA if there is one, else MPS, else the CPU.
+        seed: of the random draws; None draws one number from torch's global generator.
+        workers: number of decoding threads; None takes one for each CPU.
+        progress: whether a bar is shown while loading.
+        allow_frozen: whether a random step in `deterministic_transform` is let through, with a
+            warning: every epoch then sees the same picture. For teaching.
+
+    Attributes:
+        classes: the class names, in order of their numbers.
+        class_to_idx: the number of each class by name.
+        samples: (path, label) of each image, or None where there are no paths.
+        imgs: the same, as `ImageFolder` names it too.
+        seed: of the random draws.
+        steps: which step runs when, and why; a table.
+
+    Raises:
+        FrozenAugmentationError: a random step stands in `deterministic_transform`.
+        DoesNotFitError: the device has not the memory; before any image is decoded.
+        FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
+            the transform or the device cannot be used.
+    """
+
+    def __init__(
+        self,
+        data_root: str | os.PathLike[str] | Any,
+        deterministic_transform: Transform | None = None,
+        train_aug: Transform | None = None,
+        *,
+        device: str | torch.device | None = None,
+        seed: int | None = None,
+        workers: int | None = None,
+        progress: bool = True,
+        allow_frozen: bool = False,
+    ) -> None:
+        found = resolve_device(device)
+        source = open_source(data_root)
+        first = own_transform(source, deterministic_transform)
+        steps = split_explicit(first, train_aug, source, allow_frozen=allow_frozen)
+        transform = [part for part in (first, train_aug) if part is not None]
+        self._set_up(source, steps, transform, found, seed, workers, progress)
+
+    @classmethod
+    def _preloaded(cls, source: Source, steps: Steps, transform: Any, *settings: Any) -> Self:
+        self = cls.__new__(cls)
+        self._set_up(source, steps, transform, *settings)
+        return self
+
+    def _set_up(
+        self,
+        source: Source,
+        steps: Steps,
+        transform: Any,
+        device: torch.device,
+        seed: int | None,
+        workers: int | None,
+        progress: bool,
+    ) -> None:
+        plan = make_plan(source, steps, device)
+        workers = resolve_workers(workers)
+        self.seed = new_seed() if seed is None else seed
+        draws.key_of(self.seed, 0, 0)  # refuses a seed out of range before the long work
+        self._store = load(source, plan, workers=workers, progress=progress)
+        self._store.hold(self)
+        self._source: Source | None = source
+        self.classes = source.classes or [str(i) for i in range(max(self.targets, default=-1) + 1)]
+        self.class_to_idx = source.class_to_idx or {c: i for i, c in enumerate(self.classes)}
+        self.samples = self.imgs = source.samples
+        self._use(steps, transform)
+        # shared memory, so that the workers of a DataLoader that outlive an epoch see it change
+        self._epoch = torch.tensor(_NO_EPOCH).share_memory_()
+        self._n_reads = 0
+
+    def _use(self, steps: Steps, transform: Any) -> None:
+        self.steps, self._transform = steps, transform
+        self._each_batch = PerSample(steps.each_batch_steps)
+
+    # --- what is there
+
+    def __len__(self) -> int:
+        return len(self._store.labels)
+
+    @property
+    def images(self) -> Tensor:
+        """The store itself, to be read: the pixels [N, C, H, W] on `device`, as they are kept.
+
+        uint8, or a float type where the once-part cannot be kept in uint8. Writing here would
+        change every later batch.
+        """
+        return self._store.images
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels, int64 [N] on `device`, in the order of the images; to be read."""
+        return self._store.labels
+
+    @cached_property
+    def targets(self) -> list[int]:
+        """The labels as a list, as `ImageFolder` keeps them."""
+        targets: list[int] = self._store.labels.tolist()
+        return targets
+
+    @property
+    def device(self) -> torch.device:
+        """Where the images are."""
+        return self._store.device
+
+    @property
+    def each_batch(self) -> PerSample:
+        """The each-batch part: a module (images, indices=, epoch=, seed=) -> images."""
+        return self._each_batch
+
+    @property
+    def normalization(self) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """The mean and std of the transform's last `Normalize`, or None; for drawing pictures."""
+        return mean_and_std([step.transform for step in self.steps.rows])
+
+    @property
+    def transform(self) -> Any:
+        """The transform as given. Assigning another splits it again, over the same store.
+
+        Raises:
+            TransformError: its once-part is another one, so the pixels must be loaded again.
+        """
+        return self._transform
+
+    @transform.setter
+    def transform(self, transform: Transform | None) -> None:
+        if self._source is None:
+            raise TransformError("in a worker process the transform cannot be changed.")
+        steps = split_transform(transform, self._source)
+        if once_identity(steps) != once_identity(self.steps):
+            raise TransformError(
+                "this transform has another once-part than the images were loaded with, so they "
+                "must be loaded again: gpupreload.preload(data, transform).\n"
+                f"loaded with: {_names(self.steps)}\nasked for:   {_names(steps)}"
+            )
+        self._use(steps, transform)
+
+    # --- reading
+
+    def set_epoch(self, epoch: int | None) -> None:
+        """Fix the epoch that `ds[i]` and a `DataLoader` draw for; None goes back to fresh draws.
+
+        Until this is called, every reading draws anew.
+        """
+        if epoch is not None and epoch < 0:
+            raise ArgumentError(f"epoch is {epoch}; expected 0 or more, or None for fresh draws.")
+        self._epoch.fill_(_NO_EPOCH if epoch is None else epoch)
+
+    def __getitem__(self, index: int) -> Item:
+        """Return (image, label): the image [C, H, W] on `device`, after the whole transform."""
+        number = index.__index__()
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"index {number} is out of range for {len(self):,} images.")
+        return self.__getitems__([number % len(self)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Fetched:
+        """Read many at once, with one gather: what a `DataLoader` calls for each batch."""
+        self._check_worker()
+        wanted = torch.as_tensor(indices, dtype=torch.int64)
+        on_device = wanted.to(self.device)
+        images = self._store.images.index_select(0, on_device)
+        labels = self._store.labels.index_select(0, on_device)
+        return Fetched(self._each_batch.run(images, self._rows(wanted)), labels)
+
+    def _rows(self, indices: Tensor) -> Rows:
+        epoch, seed = int(self._epoch), self.seed
+        if epoch == _NO_EPOCH:
+            worker = get_worker_info()
+            # a DataLoader gives its workers another seed in each epoch, but the same dataset
+            parts = (self.seed, self._n_reads, 0 if worker is None else worker.seed)
+            seed, epoch, self._n_reads = draws.key_of(*parts), 0, self._n_reads + 1
+        return Rows(seed, epoch, indices, occurrences(indices))
+
+    def _check_worker(self) -> None:
+        if self.device.type != "cpu" and get_worker_info() is not None:
+            raise LoadingError(
+                f"the images are on {self.device}, which a DataLoader's worker processes cannot "
+                "read from, and need not: use DataLoader(dataset, batch_size, num_workers=0, "
+                "pin_memory=False) or gpupreload.Loader(dataset, batch_size)."
+            )
+
+    def as_tensor_dataset(self) -> TensorDataset:
+        """Return a plain `TensorDataset` of float images and labels on the device.
+
+        The images are float32 [N, C, H, W], four times the store's size, after every
+        deterministic step up to the first random one; without a step that makes floats they are
+        in [0, 1]. Random steps are left out, for they would be frozen.
+        """
+        deterministic = []
+        for step in self.steps.each_batch_steps:
+            if step.randomness != "deterministic":
+                break
+            deterministic.append(step)
+        run = PerSample(deterministic).run
+        out: Tensor | None = None
+        for start in range(0, len(self), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            images = run(self.images[rows].clone(), Rows(0, 0, torch.arange(len(self))[rows]))
+            images = images if images.is_floating_point() else images.to(torch.float32).div_(255)
+            if out is None:
+                out = images.new_empty((len(self), *images.shape[1:]))
+            out[rows] = images
+        assert out is not None  # a dataset holds at least one image
+        return TensorDataset(out, self.labels.clone())
+
+    # --- giving back
+
+    def free(self) -> int:
+        """Give the memory back; using the dataset afterwards is a `FreedError`.
+
+        Returns:
+            The bytes given back; 0 where another dataset that shares the store still holds it.
+        """
+        return self._store.release(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.free()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a source may hold what no other process can use (locks, open files, functions)
+        return {**self.__dict__, "_source": None}
+
+    def __repr__(self) -> str:
+        if not self._store.n_bytes:
+            return "GPUPreloadDataset: freed"
+        shape = "×".join(str(side) for side in self.images.shape[1:])
+        stored_as = str(self.images.dtype).removeprefix("torch.")
+        lines = [
+            f"GPUPreloadDataset: {len(self):,} images of {shape}, {len(self.classes):,} classes",
+            f"  on {self.device}: {in_units(self._store.n_bytes)}, kept as {stored_as}",
+            f"  once: {', '.join(self._names('once')) or 'nothing'}",
+            f"  each batch: {', '.join(self._names('each batch')) or 'nothing'}",
+        ]
+        if self._each_batch.slow_steps:
+            lines.append(f"  slow, sample by sample: {', '.join(self._each_batch.slow_steps)}")
+        return "\n".join(lines)
+
+    def _names(self, part: str) -> list[str]:
+        return [step.name for step in self.steps.rows if step.part == part]
+
+
+def preload(
+    data: str | os.PathLike[str] | Any,
+    transform: Transform | None = None,
+    *,
+    device: str | torch.device | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    store_size: tuple[int, int] | None = None,
+) -> GPUPreloadDataset:
+    """Decode every image once, run the deterministic part once, and keep the pixels on the device.
+
+    The transform is divided by `split_transform`: nothing random runs now and is kept.
+
+    Args:
+        data: a folder of class folders, an `ImageFolder` (its transforms, loader and file filter
+            are honoured), or any map-style dataset of (PIL image or uint8 tensor, int).
+        transform: a torchvision transform, unchanged; None takes the dataset's own.
+        device: None means CUDA if there is one, else MPS, else the CPU.
+        seed: of the random draws; None draws one number from torch's global generator.
+        workers: number of decoding threads; None takes one for each CPU.
+        progress: whether a bar is shown while loading.
+        store_size: (height, width) in pixels to which every image is resized and centre-cropped
+            once, before a random crop that photos of different sizes cannot go without.
+
+    Returns:
+        The dataset. Preloading the same files with the same once-part again, while it lives,
+        shares its store and takes no time; changed files are loaded anew.
+
+    Raises:
+        DoesNotFitError: the device has not the memory; before any image is decoded.
+        FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
+            the transform or the device cannot be used.
+    """
+    found = resolve_device(device)
+    source = open_source(data)
+    transform = own_transform(source, transform)
+    steps = split_transform(transform, source, store_size=store_size)
+    return GPUPreloadDataset._preloaded(source, steps, transform, found, seed, workers, progress)
+
+
+def resolve_workers(workers: int | None) -> int:
+    """Return the number of decoding threads: as asked, or one for each CPU this process may use."""
+    if workers is None:
+        return min(
+            32,
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1,
+        )
+    if not isinstance(workers, int) or workers < 1:
+        raise ArgumentError(
+            f"workers is {workers!r}; expected the number of decoding threads, 1 or more, "
+            "or None for one a CPU."
+        )
+    return workers
+
+
+def new_seed() -> int:
+    """Draw a seed from torch's global generator: what `seed=None` means."""
+    return int(torch.randint(0, 2**63 - 1, ()))
+
+
+def _names(steps: Steps) -> str:
+    return ", ".join(step.name for step in steps.rows if step.part == "once") or "nothing"

@@ -1,0 +1,244 @@
+"""`Loader`: a resident dataset as batches on its device, epoch after epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpupreload import draws
+from gpupreload.dataset import GPUPreloadDataset
+from gpupreload.errors import ArgumentError, LoadingError
+from gpupreload.per_sample import Rows
+from gpupreload.source import describe
+
+# Batches are made several at a time where they are small, for then the calls to PyTorch cost more
+# than the bytes. Blocks of 8 MiB stay in a CPU's last cache: measured best at 3×32×32, where they
+# hold 10 batches of 64; at 3×112×112 one batch is larger already.
+_BLOCK_BYTES = 8 << 20
+
+
+class Loader:
+    """Batches (images, labels) of a `GPUPreloadDataset`, on its device, augmented for each sample.
+
+    Every `iter(loader)` begins the next epoch, with its own order and its own draws: functions of
+    (seed, epoch), so they are the same in every run, on every device. An epoch that is left early
+    counts as begun.
+
+    Args:
+        dataset: a `GPUPreloadDataset`.
+        batch_size: number of images in a batch, 1 or more.
+        shuffle: whether each epoch has another order; otherwise it is the dataset's.
+        drop_last: whether a last batch that is smaller is left out.
+        seed: of order and draws; None takes the dataset's.
+        dtype: of the batches, where the transform makes floats: float32, float16, bfloat16 or
+            float64. They are computed as the transform says, and rounded once. Without a step
+            that makes floats, uint8 comes out.
+        memory_format: `torch.contiguous_format` or `torch.channels_last`.
+        reuse_buffers: whether batches are written into the same memory again and again. That is
+            faster on a CPU, where fresh memory is slow, but a batch then holds only until the next
+            one is asked for: clone what you keep.
+        num_workers, pin_memory: as for a `DataLoader`; only 0 and False make sense here.
+
+    Attributes:
+        dataset, batch_size, shuffle, drop_last, seed: as given.
+
+    Raises:
+        ArgumentError: an argument has a value that cannot be used.
+        LoadingError: worker processes or pinned memory were asked for.
+        FreedError: while iterating, when the dataset was freed.
+
+    >>> import torch, torchvision.transforms.v2 as v2
+    >>> from torchvision.datasets import FakeData
+    >>> from gpupreload.dataset import preload
+    >>> train = preload(FakeData(10, (3, 8, 6), 2), v2.ToImage(), device="cpu", progress=False)
+    >>> [tuple(images.shape) for images, labels in Loader(train, batch_size=4)]
+    [(4, 3, 8, 6), (4, 3, 8, 6), (2, 3, 8, 6)]
+    """
+
+    def __init__(
+        self,
+        dataset: GPUPreloadDataset,
+        batch_size: int = 64,
+        *,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        seed: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        memory_format: torch.memory_format = torch.contiguous_format,
+        reuse_buffers: bool = False,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        _check_dataset(dataset)
+        _check_batch_size(batch_size)
+        _check_format(dtype, memory_format)
+        _check_no_workers(num_workers, pin_memory)
+        self.dataset, self.batch_size = dataset, batch_size
+        self.shuffle, self.drop_last = shuffle, drop_last
+        self.seed = dataset.seed if seed is None else seed
+        draws.key_of(self.seed, 0, 0)  # refuses a seed out of range
+        self._blocks = _Blocks(dtype, memory_format, reuse_buffers)
+        self._next_epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that was begun last; 0 before the first."""
+        return max(0, self._next_epoch - 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next `iter(loader)` begin this epoch; the ones after it count on from there."""
+        if epoch < 0:
+            raise ArgumentError(f"epoch is {epoch}; expected 0 or more.")
+        self._next_epoch = epoch
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        whole, rest = divmod(len(self.dataset), self.batch_size)
+        return whole if self.drop_last or not rest else whole + 1
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Begin the next epoch."""
+        epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        return self._batches(epoch)
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        order = self._order(epoch)
+        on_device = order.to(self.dataset.device, non_blocking=True)
+        labels = self.dataset.labels.index_select(0, on_device)
+        n_rows = self._blocks.n_rows(self.dataset, self.batch_size)
+        for start in range(0, len(order), n_rows):
+            block = slice(start, start + n_rows)
+            rows = Rows(self.seed, epoch, order[block])
+            images = self._blocks.read(self.dataset, on_device[block], rows)
+            yield from zip(
+                images.split(self.batch_size), labels[block].split(self.batch_size), strict=True
+            )
+
+    def _order(self, epoch: int) -> Tensor:
+        n_images = len(self.dataset)
+        order = (
+            draws.permutation(self.seed, epoch, n_images)
+            if self.shuffle
+            else torch.arange(n_images)
+        )
+        return order[: len(self) * self.batch_size]
+
+    def __repr__(self) -> str:
+        return (
+            f"Loader: {len(self):,} batches of {self.batch_size:,} on {self.dataset.device}, "
+            f"shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
+        )
+
+
+class _Blocks:
+    """Reads several batches' rows at once, into memory that is reused as far as it may be.
+
+    Args:
+        dtype: of floats that come out.
+        memory_format: of what comes out.
+        reuse: whether what comes out is overwritten by the next block.
+    """
+
+    def __init__(self, dtype: torch.dtype, memory_format: torch.memory_format, reuse: bool) -> None:
+        self._dtype, self._format, self._reuse = dtype, memory_format, reuse
+        self._gathered: Tensor | None = None
+        self._out: Tensor | None = None
+
+    def n_rows(self, dataset: GPUPreloadDataset, batch_size: int) -> int:
+        """How many rows to read at once: a multiple of the batch size."""
+        if not dataset.each_batch.is_row_wise:
+            return batch_size
+        n_bytes = dataset.images[0].numel() * self._dtype.itemsize
+        return batch_size * max(1, _BLOCK_BYTES // (batch_size * n_bytes))
+
+    def read(self, dataset: GPUPreloadDataset, indices: Tensor, rows: Rows) -> Tensor:
+        """Gather rows from the store, and run the each-batch part on them."""
+        module = dataset.each_batch
+        images = self._gather(dataset.images, indices, reuse=module.copies_last or self._reuse)
+        return self._as_asked(module.run(images, rows, allocate=self._allocate))
+
+    def _gather(self, store: Tensor, indices: Tensor, *, reuse: bool) -> Tensor:
+        if not reuse:
+            return store.index_select(0, indices)
+        self._gathered = _large_enough(self._gathered, len(indices), store)
+        return torch.index_select(store, 0, indices, out=self._gathered[: len(indices)])
+
+    def _allocate(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        n_rows = shape[0]
+        if not (self._reuse and _holds(self._out, n_rows, shape[1:], self._dtype, device)):
+            empty = torch.empty(shape, dtype=self._dtype, device=device, memory_format=self._format)
+            if not self._reuse:
+                return empty
+            self._out = empty
+        assert self._out is not None  # for the type checker: it holds the shape
+        return self._out[:n_rows]
+
+    def _as_asked(self, images: Tensor) -> Tensor:
+        dtype = self._dtype if images.is_floating_point() else images.dtype
+        return images.to(dtype, memory_format=self._format)
+
+
+def _holds(
+    buffer: Tensor | None,
+    n_rows: int,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> bool:
+    return (
+        buffer is not None
+        and len(buffer) >= n_rows
+        and buffer.shape[1:] == shape
+        and buffer.dtype == dtype
+        and buffer.device == device
+    )
+
+
+def _large_enough(buffer: Tensor | None, n_rows: int, like: Tensor) -> Tensor:
+    if buffer is not None and _holds(buffer, n_rows, like.shape[1:], like.dtype, like.device):
+        return buffer
+    return like.new_empty((n_rows, *like.shape[1:]))
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, GPUPreloadDataset):
+        raise ArgumentError(
+            f"dataset is {describe(dataset)}; expected a GPUPreloadDataset, as "
+            "gpupreload.preload(data, transform) returns. torch.utils.data.DataLoader takes others."
+        )
+
+
+def _check_batch_size(batch_size: Any) -> None:
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ArgumentError(
+            f"batch_size is {batch_size!r}; expected the number of images in a batch, 1 or more."
+        )
+
+
+def _check_format(dtype: Any, memory_format: Any) -> None:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ArgumentError(
+            f"dtype is {dtype!r}; expected torch.float32, float16, bfloat16 or float64. For uint8, "
+            "leave the steps that make floats out of the transform."
+        )
+    if memory_format not in (torch.contiguous_format, torch.channels_last):
+        raise ArgumentError(
+            f"memory_format is {memory_format!r}; expected torch.contiguous_format or "
+            "torch.channels_last."
+        )
+
+
+def _check_no_workers(num_workers: int, pin_memory: bool) -> None:
+    if num_workers:
+        raise LoadingError(
+            f"num_workers is {num_workers}, but a Loader has no worker processes: the images are "
+            "on the device already. Leave num_workers out."
+        )
+    if pin_memory:
+        raise LoadingError(
+            "pin_memory is True, but there is nothing to pin: the images are on the device "
+            "already. Leave pin_memory out."
+        )

@@ -1,0 +1,269 @@
+"""What a preload would need and do, from file headers alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from gpupreload.devices import memory_of, resolve_device
+from gpupreload.errors import ArgumentError, DoesNotFitError
+from gpupreload.resident import resident_bytes
+from gpupreload.source import ImageSpec, Source, open_source
+from gpupreload.steps import Steps, split_transform
+from gpupreload.table import Table, in_bytes_and_units, in_units
+
+# decoded images in flight while loading; one larger than this is decoded alone
+DECODE_BUDGET = 128 << 20
+# of the device's memory, kept free for the model and its activations
+_MARGIN = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a preload would need and do. Nothing is kept but numbers and the table of steps.
+
+    Attributes:
+        name: of the data: the folder's path, or the dataset's type.
+        n_images: number of images.
+        class_counts: images per class by the class's name; empty where only loading would tell.
+        shape: (C, H, W) of every image after the once-part, in channels and pixels.
+        dtype: of the pixels as they are kept: uint8, or a float type.
+        device: where they would be kept.
+        free_bytes: memory of the device that is free now.
+        total_bytes: memory of the device in all.
+        decoding_bytes: memory of the host that decoding takes at most, beside the store.
+        margin_bytes: what the verdict leaves for the model: a tenth of the device's memory.
+        resident_bytes: what stores that are alive already take on this device.
+        n_decoded: how many images were decoded to find all this; 0 where headers told.
+        steps: which step of the transform runs when, and why.
+    """
+
+    name: str
+    n_images: int
+    class_counts: Mapping[str, int]
+    shape: tuple[int, int, int]
+    dtype: torch.dtype
+    device: torch.device
+    free_bytes: int
+    total_bytes: int
+    decoding_bytes: int
+    margin_bytes: int
+    resident_bytes: int
+    n_decoded: int
+    steps: Steps
+
+    @property
+    def uint8_bytes(self) -> int:
+        """The pixels at one byte each."""
+        channels, height, width = self.shape
+        return self.n_images * channels * height * width
+
+    @property
+    def float32_bytes(self) -> int:
+        """The pixels at four bytes each."""
+        return 4 * self.uint8_bytes
+
+    @property
+    def label_bytes(self) -> int:
+        """The labels at eight bytes each (int64)."""
+        return 8 * self.n_images
+
+    @property
+    def store_bytes(self) -> int:
+        """What stays on the device: the pixels in `dtype`, and the labels."""
+        return self.uint8_bytes * self.dtype.itemsize + self.label_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that loading takes: the store, and decoding (in the host's memory)."""
+        return self.store_bytes + self.decoding_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the store fits in the memory that is free, the margin aside."""
+        return self.needed_on_device <= self.free_bytes
+
+    @property
+    def needed_on_device(self) -> int:
+        """The most that loading takes of the device's own memory."""
+        return self.peak_bytes if self.device.type == "cpu" else self.store_bytes
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits, in one sentence."""
+        left = self.free_bytes - self.needed_on_device
+        if left < 0:
+            return f"does not fit: {in_units(-left)} too much"
+        if left < self.margin_bytes:
+            return (
+                f"fits, but leaves only {in_units(left)} for the model "
+                f"(less than {in_units(self.margin_bytes)}, a tenth of the device)"
+            )
+        return f"fits, and leaves {in_units(left)} for the model"
+
+    def check_fits(self) -> None:
+        """Raise `DoesNotFitError`, with both sizes and the choices, where it does not fit."""
+        if self.fits:
+            return
+        channels, height, width = self.shape
+        resident = (
+            f"\nStores that are alive take {in_units(self.resident_bytes)} of it: "
+            "give one back with its dataset's free()."
+            if self.resident_bytes
+            else ""
+        )
+        elsewhere = (
+            "" if self.device.type == "cpu" else ", or keep them on the CPU with device='cpu'"
+        )
+        raise DoesNotFitError(
+            f"{self.n_images:,} images of {channels}×{height}×{width} need "
+            f"{in_units(self.needed_on_device)}, and {self.device} has {in_units(self.free_bytes)} "
+            f"free of {in_units(self.total_bytes)}.{resident}\n"
+            "Make the images smaller with a Resize, load fewer with "
+            f"torch.utils.data.Subset(ImageFolder(...), indices){elsewhere}."
+        )
+
+    @property
+    def table(self) -> Table:
+        """The plan as a small table."""
+        channels, height, width = self.shape
+        stored_as = str(self.dtype).removeprefix("torch.")
+        rows = [
+            ("images", f"{self.n_images:,} of {channels}×{height}×{width}"),
+            ("classes", self._classes()),
+            ("as uint8", in_bytes_and_units(self.uint8_bytes)),
+            ("as float32", in_bytes_and_units(self.float32_bytes)),
+            ("labels", in_bytes_and_units(self.label_bytes)),
+            ("kept as", stored_as + self._why_floats()),
+            ("device", f"{self.device}: {in_units(self.free_bytes)} free of "
+                       f"{in_units(self.total_bytes)}"),
+            ("peak", f"{in_units(self.peak_bytes)} while loading"),
+            ("found from", self._found_from()),
+            ("verdict", self.verdict),
+        ]  # fmt: skip
+        if self.resident_bytes:
+            alive = f"{in_units(self.resident_bytes)} on {self.device}; free() gives them back"
+            rows.insert(-2, ("stores alive", alive))
+        return Table(tuple(rows), title=f"Plan for {self.name}")
+
+    def _classes(self) -> str:
+        if not self.class_counts:
+            return "not known before loading"
+        counts = self.class_counts.values()
+        return f"{len(counts):,}, of {min(counts):,} to {max(counts):,} images each"
+
+    def _why_floats(self) -> str:
+        if self.dtype == torch.uint8:
+            return ""
+        return ": the once-part gives floats that uint8 cannot hold (see the steps)"
+
+    def _found_from(self) -> str:
+        if not self.n_decoded:
+            return "file headers; no image was decoded"
+        return f"{self.n_decoded:,} images that were decoded; loading checks the others"
+
+    def __str__(self) -> str:
+        return f"{self.table}\n\n{self.steps}"
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_() + self.steps._repr_html_()
+
+    __repr__ = __str__
+
+
+def plan(
+    data: Any,
+    transform: Callable[[Any], Any] | None = None,
+    *,
+    device: str | torch.device | None = None,
+    store_size: tuple[int, int] | None = None,
+) -> Plan:
+    """Say what preloading would need and do, without loading anything.
+
+    For a folder and torchvision's steps only file headers are read, and the size after the
+    once-part is found by running it on blank images. For other datasets and callables a few items
+    are decoded; `Plan.n_decoded` says how many.
+
+    Args:
+        data: a folder of class folders, an `ImageFolder`, or any map-style dataset of (PIL image
+            or uint8 tensor, int).
+        transform: a torchvision transform; None takes the dataset's own.
+        device: None means CUDA if there is one, else MPS, else the CPU.
+        store_size: (height, width) in pixels to which every image is resized and centre-cropped
+            once, before a random crop that photos of different sizes cannot go without.
+
+    Raises:
+        FolderError, UnreadableError, DataError: the data cannot be used.
+        SizeError: the images do not come out of the deterministic steps in one size.
+        TransformError: a step of the transform cannot be used.
+        DeviceError: there is no such device.
+
+    >>> import torchvision.transforms.v2 as v2
+    >>> from torchvision.datasets import FakeData
+    >>> p = plan(FakeData(1550, (3, 112, 112), num_classes=10), v2.ToImage(), device="cpu")
+    >>> p.float32_bytes, p.uint8_bytes, p.label_bytes  # 1,550 x 3 x 112 x 112, at 4 bytes and at 1
+    (233318400, 58329600, 12400)
+    """
+    found = resolve_device(device)
+    source = open_source(data)
+    steps = split_transform(own_transform(source, transform), source, store_size=store_size)
+    return make_plan(source, steps, found)
+
+
+def own_transform(source: Source, transform: Callable[[Any], Any] | None) -> Any:
+    """Return the transform to be split: the argument, or the dataset's own; never both."""
+    if transform is not None and source.transform is not None:
+        raise ArgumentError(
+            f"{source.name} has a transform of its own, and transform= was given too. Pass one: "
+            "leave transform= out to use the dataset's, or build the dataset without one."
+        )
+    return transform if transform is not None else source.transform
+
+
+def make_plan(source: Source, steps: Steps, device: torch.device) -> Plan:
+    """Plan for a source and a split that are there already."""
+    stored = _stored(steps)
+    memory = memory_of(device)
+    return Plan(
+        name=source.name,
+        n_images=len(source),
+        class_counts=MappingProxyType(_class_counts(source)),
+        shape=stored.shape,
+        dtype=getattr(torch, stored.mode),
+        device=device,
+        free_bytes=memory.free,
+        total_bytes=memory.total,
+        decoding_bytes=_decoding_bytes(source),
+        margin_bytes=int(_MARGIN * memory.total),
+        resident_bytes=resident_bytes(device),
+        n_decoded=source.n_decoded + steps.n_decoded,
+        steps=steps,
+    )
+
+
+def _class_counts(source: Source) -> dict[str, int]:
+    if source.targets is None:
+        return {}
+    counts = Counter(source.targets)
+    names = source.classes or [str(i) for i in range(max(counts, default=-1) + 1)]
+    return {name: counts[i] for i, name in enumerate(names)}
+
+
+def _decoding_bytes(source: Source) -> int:
+    """The most that decoded images in flight take: the budget, or one image that is larger.
+
+    An image counts twice: decoders work in a buffer of their own.
+    """
+    largest = max(2 * spec.channels * spec.height * spec.width for spec in source.specs.values())
+    return max(DECODE_BUDGET, largest)
+
+
+def _stored(steps: Steps) -> ImageSpec:
+    if steps.stored is None:
+        raise ArgumentError("these steps were split without data; pass data to split_transform.")
+    return steps.stored

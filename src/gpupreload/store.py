@@ -1,0 +1,316 @@
+"""A plan carried out: the pixels [N, C, H, W] and labels [N], resident on a device until freed."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor
+
+from gpupreload import resident
+from gpupreload.errors import (
+    DoesNotFitError,
+    FreedError,
+    GPUPreloadError,
+    SizeError,
+    TransformError,
+    UnreadableError,
+)
+from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.plan import DECODE_BUDGET, Plan
+from gpupreload.source import Source, list_of_unreadable
+from gpupreload.steps import Steps, fingerprint
+from gpupreload.table import in_units
+
+# of rows that wait for a device in one staging buffer: large enough for full copy bandwidth
+_STAGING_BYTES = 16 << 20
+
+Progress = Callable[[int], None]
+
+
+class Store:
+    """Pixels and labels on a device, shared by the datasets that serve them.
+
+    Attributes:
+        identity: equal for stores that hold the same, or None where that cannot be told.
+        device: where the tensors are.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor, identity: Hashable | None = None) -> None:
+        self.identity = identity
+        self.device = images.device
+        self._tensors: tuple[Tensor, Tensor] | None = (images, labels)
+        self._holders: WeakSet[Any] = WeakSet()
+        resident.register(self)
+
+    @property
+    def images(self) -> Tensor:
+        """The pixels [N, C, H, W], uint8 or float; to be read, never written."""
+        return self._held()[0]
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels, int64 [N]."""
+        return self._held()[1]
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of both tensors; 0 once they are freed."""
+        return sum(tensor.nbytes for tensor in self._tensors or ())
+
+    def hold(self, holder: Any) -> None:
+        """Note that a dataset serves from this store."""
+        self._holders.add(holder)
+
+    def release(self, holder: Any) -> int:
+        """Let go of the store; the last holder frees it. Returns the number of bytes given back."""
+        self._holders.discard(holder)
+        if self._holders:
+            return 0
+        n_bytes, self._tensors = self.n_bytes, None
+        if n_bytes and self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return n_bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # torch hands a CPU tensor to a worker process as shared memory; who holds it stays here
+        return Store, self._held()
+
+    def _held(self) -> tuple[Tensor, Tensor]:
+        if self._tensors is None:
+            raise FreedError(
+                "this dataset's memory was given back with free(); preload the data again."
+            )
+        return self._tensors
+
+
+class ByteBudget:
+    """Lets threads hold at most a number of bytes together; one larger request goes alone.
+
+    Args:
+        n_bytes: that may be held at a time.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self._limit = self._left = n_bytes
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, n_bytes: int) -> Iterator[None]:
+        """Wait until so many bytes are free, and hold them."""
+        n_bytes = min(n_bytes, self._limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._left >= n_bytes)
+            self._left -= n_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += n_bytes
+                self._changed.notify_all()
+
+
+def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
+    """Fill a store as planned, or share the living one that holds just the same.
+
+    Args:
+        source: where images and labels come from.
+        plan: made for this source.
+        workers: number of decoding threads, 1 or more.
+        progress: whether a bar is shown.
+
+    Raises:
+        DoesNotFitError: the device has not the memory; before any image is decoded.
+        UnreadableError: files that cannot be read, all of them; after the others were read.
+        SizeError: an image did not come out in the planned size.
+    """
+    identity = identity_of(source, plan)
+    living = resident.find(identity, plan.device)
+    if isinstance(living, Store):
+        return living
+    plan.check_fits()
+    images = _allocate(plan)
+    labels = torch.empty(plan.n_images, dtype=torch.int64)
+    rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
+    with _bar(plan, progress) as advance:
+        _fill(rows, labels, _Decoding(source, plan), workers, advance)
+    return Store(images, labels.to(plan.device), identity)
+
+
+def identity_of(source: Source, plan: Plan) -> Hashable | None:
+    """Say what a store will hold: the source's contents and the once-part; None if unknown."""
+    contents = source.identity()
+    return None if contents is None else (contents, once_identity(plan.steps))
+
+
+def once_identity(steps: Steps) -> Hashable:
+    """Say what the once-part does: equal for equal settings of equal classes, in order.
+
+    Conversions at its end do not count, for the same pixels are stored without them.
+    """
+    once = list(steps.once)
+    while once and type(once[-1]) in UNCHANGED_ON_TENSORS:
+        once.pop()
+    return tuple(fingerprint(transform) for transform in once)
+
+
+def _allocate(plan: Plan) -> Tensor:
+    try:
+        return torch.empty((plan.n_images, *plan.shape), dtype=plan.dtype, device=plan.device)
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if "memory" not in str(error):
+            raise
+        raise DoesNotFitError(
+            f"{plan.device} refused {in_units(plan.store_bytes)} in one piece, though "
+            f"{in_units(plan.free_bytes)} were free: its memory is in fragments, or another "
+            "program took it. Free memory there, or make the images smaller with a Resize."
+        ) from None
+
+
+class _Decoding:
+    """Reads item i, runs the once-part on it and writes it to a row, from any thread."""
+
+    def __init__(self, source: Source, plan: Plan) -> None:
+        self.source, self.plan = source, plan
+        self._budget = ByteBudget(DECODE_BUDGET)
+
+    def __call__(self, index: int, row: Tensor) -> int:
+        """Fill one row, and return the item's label."""
+        spec = self.source.specs.get(index)
+        n_bytes = 2 * spec.channels * spec.height * spec.width if spec else DECODE_BUDGET
+        with self._budget.hold(n_bytes):
+            image, label = self.source.read(index)
+            pixels = self._run_once(image, index)
+            if pixels.shape != row.shape or pixels.dtype != row.dtype:
+                raise SizeError(self._unlike_plan(pixels, index))
+            row.copy_(pixels)
+        return label
+
+    def _run_once(self, image: Any, index: int) -> Tensor:
+        try:
+            return self.plan.steps.run_once(image)
+        except GPUPreloadError:
+            raise
+        except Exception as error:
+            raise TransformError(
+                f"{self.source.where(index)}: the once-part of the transform failed with "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _unlike_plan(self, pixels: Tensor, index: int) -> str:
+        return (
+            f"{self.source.where(index)} comes out of the once-part as {pixels.dtype} of shape "
+            f"{tuple(pixels.shape)}; the images looked at before gave {self.plan.dtype} of shape "
+            f"{self.plan.shape}. Every image must come out alike: add v2.RGB() and "
+            f"v2.Resize({self.plan.shape[1:]}) to the deterministic steps."
+        )
+
+
+class _InPlace:
+    """Rows on the host are decoded where they stay."""
+
+    n_rows = 256
+
+    def __init__(self, images: Tensor) -> None:
+        self._images = images
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The rows to fill."""
+        return self._images[start:stop]
+
+    def filled(self, start: int, stop: int) -> None:
+        """Nothing is left to do."""
+
+
+class _Staged:
+    """Rows for an accelerator are decoded into one of two host buffers while the other is sent."""
+
+    def __init__(self, images: Tensor) -> None:
+        self._images = images
+        self.n_rows = max(1, _STAGING_BYTES // max(1, images[:1].nbytes))
+        pinned = images.device.type == "cuda"
+        shape = (self.n_rows, *images.shape[1:])
+        self._buffers = [torch.empty(shape, dtype=images.dtype, pin_memory=pinned) for _ in "ab"]
+        self._sent: list[torch.cuda.Event | None] = [None, None]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The rows to fill, once their last contents have reached the device."""
+        which = start // self.n_rows % 2
+        event = self._sent[which]
+        if event is not None:
+            event.synchronize()
+        return self._buffers[which][: stop - start]
+
+    def filled(self, start: int, stop: int) -> None:
+        """Send the rows to the device, without waiting where it can be done."""
+        which = start // self.n_rows % 2
+        on_cuda = self._images.device.type == "cuda"
+        self._images[start:stop].copy_(self._buffers[which][: stop - start], non_blocking=on_cuda)
+        if on_cuda:
+            with torch.cuda.device(self._images.device):
+                self._sent[which] = torch.cuda.current_stream().record_event()
+
+
+def _fill(
+    rows: _InPlace | _Staged, labels: Tensor, decode: _Decoding, workers: int, advance: Progress
+) -> None:
+    """Decode every item into its row and its label, a window of rows at a time."""
+    unreadable: list[str] = []
+    with _threads(workers) as pool:
+        for start in range(0, len(labels), rows.n_rows):
+            stop = min(start + rows.n_rows, len(labels))
+            window = rows.rows(start, stop)
+            futures = [
+                pool.submit(decode, index, row)
+                for index, row in zip(range(start, stop), window, strict=True)
+            ]
+            for index, future in enumerate(futures, start):
+                try:
+                    labels[index] = future.result()
+                except UnreadableError as error:
+                    unreadable.append(str(error))
+                advance(1)
+            rows.filled(start, stop)
+    if unreadable:
+        raise UnreadableError(list_of_unreadable(unreadable, len(labels)))
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Decoding threads that are all gone at the end, also after an error or an interrupt."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="gpupreload-decode")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _bar(plan: Plan, shown: bool) -> Iterator[Progress]:
+    """Show a progress bar of images, images/s and MiB; yield what moves it on."""
+    with _tqdm()(total=plan.n_images, unit=" images", desc="preload", disable=not shown) as bar:
+
+        def advance(n_images: int) -> None:
+            bar.update(n_images)
+            if bar.n % 64 == 0 or bar.n == plan.n_images:
+                n_bytes = plan.store_bytes * bar.n // max(1, plan.n_images)
+                bar.set_postfix_str(f"{n_bytes / 2**20:.1f} MiB", refresh=False)
+
+        yield advance
+
+
+def _tqdm() -> Any:
+    """Return tqdm's bar for where this runs: in a notebook a widget, or text without ipywidgets.
+
+    Imported on call, for in a notebook this imports ipywidgets.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that ipywidgets is missing is no fault: text will do
+        from tqdm.auto import tqdm
+    return tqdm

@@ -1,0 +1,306 @@
+"""The loader: order, batches, dtypes, buffers, epochs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision.transforms.v2 as v2
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.datasets import ImageFolder
+
+import gpupreload as gp
+
+ONCE = [v2.Resize(16), v2.CenterCrop(12)]
+FLOATS = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.3] * 3)]
+SIZES = (1, 5, 12, 100)
+
+
+class Numbered(Dataset[tuple[Tensor, int]]):
+    """Images of one pixel, each of which is its own number."""
+
+    def __init__(self, n_images: int) -> None:
+        self.n_images = n_images
+
+    def __len__(self) -> int:
+        return self.n_images
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((1, 1, 1), index, dtype=torch.uint8), index % 3
+
+
+def preload(data: object, *steps: object, seed: int = 0) -> gp.GPUPreloadDataset:
+    transform = v2.Compose(list(steps)) if steps else None
+    return gp.preload(data, transform, device="cpu", seed=seed, progress=False)
+
+
+@pytest.fixture
+def numbered() -> gp.GPUPreloadDataset:
+    return preload(Numbered(100))
+
+
+@pytest.fixture(scope="module")
+def photos(photo_folder: Path) -> gp.GPUPreloadDataset:
+    return preload(photo_folder, *ONCE, *FLOATS)
+
+
+def numbers(loader: gp.Loader) -> list[int]:
+    """The order in which one epoch serves the samples."""
+    return [number for images, _ in loader for number in images.flatten().tolist()]
+
+
+def epoch_of(loader: gp.Loader) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*((i.clone(), x.clone()) for i, x in loader), strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def test_without_shuffle_the_order_is_the_datasets(numbered: gp.GPUPreloadDataset) -> None:
+    """shuffle=False serves samples as they are numbered, with their labels."""
+    images, labels = epoch_of(gp.Loader(numbered, 7))
+    assert images.flatten().tolist() == list(range(100))
+    assert labels.tolist() == [i % 3 for i in range(100)]
+
+
+def test_shuffle_serves_each_sample_once_and_each_epoch_anew(
+    numbered: gp.GPUPreloadDataset,
+) -> None:
+    """Every epoch is another permutation of all samples, and labels stay with their images."""
+    loader = gp.Loader(numbered, 7, shuffle=True)
+    (first, labels), (second, _) = epoch_of(loader), epoch_of(loader)
+    assert sorted(first.flatten().tolist()) == list(range(100))
+    assert sorted(second.flatten().tolist()) == list(range(100))
+    assert not torch.equal(first, second)
+    assert torch.equal(labels, first.flatten() % 3)
+
+
+def test_order_is_a_function_of_seed_and_epoch(numbered: gp.GPUPreloadDataset) -> None:
+    """The order depends on neither the batch size nor any global generator."""
+    one = [numbers(gp.Loader(numbered, 7, shuffle=True, seed=3)) for _ in range(2)]
+    torch.manual_seed(99)
+    assert numbers(gp.Loader(numbered, 32, shuffle=True, seed=3)) == one[0] == one[1]
+    assert numbers(gp.Loader(numbered, 32, shuffle=True, seed=4)) != one[0]
+
+
+def test_no_global_generator_is_moved(photos: gp.GPUPreloadDataset) -> None:
+    """An epoch leaves torch's global generator as it was."""
+    before = torch.get_rng_state()
+    for _ in gp.Loader(photos, 5, shuffle=True):
+        pass
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "drop_last", "expected"),
+    [(1, False, [1] * 12), (5, False, [5, 5, 2]), (5, True, [5, 5]), (12, True, [12])]
+    + [(100, False, [12]), (100, True, [])],
+)
+def test_batch_sizes(
+    photos: gp.GPUPreloadDataset, batch_size: int, drop_last: bool, expected: list[int]
+) -> None:
+    """Batches are whole but for the last, which drop_last leaves out; len() agrees."""
+    loader = gp.Loader(photos, batch_size, drop_last=drop_last)
+    assert [len(images) for images, _ in loader] == expected
+    assert len(loader) == len(expected)
+
+
+@pytest.mark.parametrize("batch_size", SIZES)
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+def test_batches_equal_imagefolder(
+    photo_folder: Path, photos: gp.GPUPreloadDataset, batch_size: int, reuse_buffers: bool
+) -> None:
+    """With no random step, a batch is ImageFolder's own floats, bit for bit."""
+    expected = ImageFolder(photo_folder, v2.Compose([*ONCE, *FLOATS]))
+    loader = gp.Loader(photos, batch_size, reuse_buffers=reuse_buffers)
+    images, labels = epoch_of(loader)
+    assert torch.equal(images, torch.stack([image for image, _ in expected]))
+    assert labels.tolist() == expected.targets
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+def test_dtype_and_memory_format(
+    photos: gp.GPUPreloadDataset,
+    dtype: torch.dtype,
+    memory_format: torch.memory_format,
+    reuse_buffers: bool,
+) -> None:
+    """Floats come in the dtype and memory format asked for: the float32 ones, rounded once."""
+    settings = {"dtype": dtype, "memory_format": memory_format, "reuse_buffers": reuse_buffers}
+    plain, _ = epoch_of(gp.Loader(photos, 5))
+    for k, (images, _) in enumerate(gp.Loader(photos, 5, **settings)):
+        assert images.dtype == dtype
+        assert images.is_contiguous(memory_format=memory_format)
+        assert torch.equal(images, plain[5 * k : 5 * k + 5].to(dtype))
+
+
+def test_dtype_holds_after_a_step_of_the_callers_own(photo_folder: Path) -> None:
+    """A chain that ends in a callable gives the dtype and memory format asked for, too."""
+    ours = preload(photo_folder, *ONCE, *FLOATS, gp.live(lambda image: image + 1))
+    loader = gp.Loader(ours, 5, dtype=torch.bfloat16, memory_format=torch.channels_last)
+    images, _ = next(iter(loader))
+    assert images.dtype == torch.bfloat16
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_uint8_comes_out_without_a_step_that_makes_floats(photo_folder: Path) -> None:
+    """As with torchvision, pixels are floats only where a step makes them so."""
+    images, _ = next(iter(gp.Loader(preload(photo_folder, *ONCE, v2.ToImage()), 4)))
+    assert images.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("steps", [FLOATS, [v2.ToImage()], []], ids=["floats", "uint8", "none"])
+def test_a_batch_can_be_kept(photo_folder: Path, steps: list[object]) -> None:
+    """Without reuse_buffers, a batch that is kept does not change as the next ones come."""
+    loader = gp.Loader(preload(photo_folder, *ONCE, *steps), 5)
+    kept = list(loader)
+    copies = [images.clone() for images, _ in loader]
+    assert all(torch.equal(a, b) for (a, _), b in zip(kept, copies, strict=True))
+
+
+def test_reused_buffers_are_one_piece_of_memory(photos: gp.GPUPreloadDataset) -> None:
+    """With reuse_buffers, later blocks are written where the earlier ones were."""
+    loader = gp.Loader(photos, 12, reuse_buffers=True)
+    addresses = {images.data_ptr() for _ in range(3) for images, _ in loader}
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("steps", [FLOATS, [v2.ToImage()], []], ids=["floats", "uint8", "none"])
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+def test_writing_into_batches_never_reaches_the_store(
+    photo_folder: Path, steps: list[object], reuse_buffers: bool
+) -> None:
+    """The store is the same after epochs in which every batch was overwritten."""
+    ours = preload(photo_folder, *ONCE, *steps)
+    before = hashlib.sha256(ours.images.numpy().tobytes()).hexdigest()
+    labels_before = ours.labels.clone()
+    for _ in range(2):
+        for images, labels in gp.Loader(ours, 5, reuse_buffers=reuse_buffers):
+            images.zero_()
+            labels.fill_(-1)
+    assert hashlib.sha256(ours.images.numpy().tobytes()).hexdigest() == before
+    assert torch.equal(ours.labels, labels_before)
+
+
+def test_small_images_come_in_blocks_that_change_nothing(photo_folder: Path) -> None:
+    """Reading several batches at a time gives the batches that reading one at a time gives."""
+    random = preload(photo_folder, *ONCE, v2.RandomHorizontalFlip(), *FLOATS)
+    alone = preload(photo_folder, *ONCE, v2.RandomHorizontalFlip(), *FLOATS)
+    whole = gp.Loader(random, 3, shuffle=True)
+    single = gp.Loader(alone, 3, shuffle=True)
+    single._blocks.n_rows = lambda dataset, batch_size: batch_size  # type: ignore[method-assign]
+    assert torch.equal(epoch_of(whole)[0], epoch_of(single)[0])
+
+
+def test_the_picture_of_a_sample_depends_on_seed_and_epoch_alone(photo_folder: Path) -> None:
+    """Batch size, order, and what was read in between do not change what a sample looks like."""
+    random = preload(photo_folder, *ONCE, v2.RandomHorizontalFlip(), v2.RandomCrop(8), *FLOATS)
+    plain = gp.Loader(random, 12)
+    by_epoch = [epoch_of(plain)[0] for _ in range(3)]
+    assert not torch.equal(by_epoch[0], by_epoch[1])
+    shuffled = gp.Loader(random, 5, shuffle=True)
+    for epoch, expected in enumerate(by_epoch):
+        _ = random[epoch]
+        order = shuffled._order(epoch)
+        assert torch.equal(epoch_of(shuffled)[0], expected[order])
+    random.set_epoch(2)
+    assert torch.equal(torch.stack([random[i][0] for i in range(12)]), by_epoch[2])
+
+
+def test_epoch_counts_what_was_begun(photos: gp.GPUPreloadDataset) -> None:
+    """loader.epoch is the epoch begun last, also when it was left early; set_epoch sets the next."""
+    loader = gp.Loader(photos, 5)
+    assert loader.epoch == 0
+    next(iter(loader))
+    assert loader.epoch == 0
+    epoch_of(loader)
+    assert loader.epoch == 1
+    loader.set_epoch(7)
+    iter(loader)
+    assert loader.epoch == 7
+
+
+def test_an_epoch_left_early_is_not_seen_again(numbered: gp.GPUPreloadDataset) -> None:
+    """A training loop that stops after a few batches gets others in the next epoch."""
+    loader = gp.Loader(numbered, 10, shuffle=True)
+    first, second = next(iter(loader))[0], next(iter(loader))[0]
+    assert not torch.equal(first, second)
+
+
+def test_seed_is_the_datasets_unless_given(numbered: gp.GPUPreloadDataset) -> None:
+    """A loader without a seed of its own uses the dataset's, and says so."""
+    assert gp.Loader(numbered).seed == numbered.seed == 0
+    assert gp.Loader(numbered, seed=5).seed == 5
+
+
+def test_a_loader_over_a_freed_dataset_says_so(photo_folder: Path) -> None:
+    """Iterating over a dataset that was freed is a clear error."""
+    ours = preload(photo_folder, v2.Resize((5, 5)))
+    loader = gp.Loader(ours)
+    ours.free()
+    with pytest.raises(gp.FreedError) as caught:
+        next(iter(loader))
+    assert str(caught.value) == (
+        "this dataset's memory was given back with free(); preload the data again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"batch_size": 0},
+            "batch_size is 0; expected the number of images in a batch, 1 or more.",
+        ),
+        (
+            {"batch_size": 2.5},
+            "batch_size is 2.5; expected the number of images in a batch, 1 or more.",
+        ),
+        (
+            {"dtype": torch.uint8},
+            "dtype is torch.uint8; expected torch.float32, float16, bfloat16 or float64. "
+            "For uint8, leave the steps that make floats out of the transform.",
+        ),
+        (
+            {"memory_format": torch.preserve_format},
+            "memory_format is torch.preserve_format; expected torch.contiguous_format or "
+            "torch.channels_last.",
+        ),
+        (
+            {"num_workers": 4},
+            "num_workers is 4, but a Loader has no worker processes: the images are on the device "
+            "already. Leave num_workers out.",
+        ),
+        (
+            {"pin_memory": True},
+            "pin_memory is True, but there is nothing to pin: the images are on the device "
+            "already. Leave pin_memory out.",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_settings_that_cannot_be_used(
+    numbered: gp.GPUPreloadDataset, settings: dict[str, object], message: str
+) -> None:
+    """A wrong setting is named, with what was expected and what to do."""
+    with pytest.raises((gp.ArgumentError, gp.LoadingError)) as caught:
+        gp.Loader(numbered, **settings)
+    assert str(caught.value) == message
+
+
+def test_other_datasets_are_refused(photo_folder: Path) -> None:
+    """A Loader takes resident datasets only, and says what takes the others."""
+    with pytest.raises(gp.ArgumentError) as caught:
+        gp.Loader(ImageFolder(photo_folder))
+    assert str(caught.value) == (
+        "dataset is torchvision.datasets.folder.ImageFolder; expected a GPUPreloadDataset, as "
+        "gpupreload.preload(data, transform) returns. torch.utils.data.DataLoader takes others."
+    )
+
+
+def test_num_workers_0_and_pin_memory_false_are_taken(numbered: gp.GPUPreloadDataset) -> None:
+    """The settings that are right for resident data may stay when a DataLoader is replaced."""
+    assert len(gp.Loader(numbered, 10, num_workers=0, pin_memory=False)) == 10
