@@ -13,12 +13,15 @@ import numpy as np
 import psutil
 import pytest
 import zoo
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from torchvision.datasets.folder import pil_loader
 
 from gpupreload import decode
 from gpupreload.decode import DecodeOptions
 from gpupreload.errors import ArgumentError, UnreadableError
+
+# the icon's directory and its picture disagree, and Pillow says so
+pytestmark = pytest.mark.filterwarnings("ignore:Image was not the expected size")
 
 HEALTHY = zoo.healthy()
 DAMAGED = zoo.damaged()
@@ -149,6 +152,7 @@ def test_sixteen_bits_are_scaled_by_their_high_byte(put: Put) -> None:
         "grey.png": zoo.encoded(Image.fromarray(values), "PNG"),
         "grey.tif": zoo.grey_tiff(little, 16),
         "grey.pgm": b"P5 29 23 65535\n" + big,
+        "key.png": zoo.encoded(Image.fromarray(values), "PNG", transparency=40000),
     }
     for name, data in files.items():
         path = put(name, data)
@@ -249,6 +253,48 @@ def test_a_file_that_may_not_be_read_says_so(put: Put, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("builtins.open", forbidden)
     assert why_not(path) == f"{path}: permission denied: this account may not read it"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ValueError("two\n  lines"), "damaged: two lines"),
+        (KeyError(), "damaged: KeyError"),
+        (MemoryError(), "needs more memory to decode than this machine has free"),
+        (OSError(5, "Input/output error"), "cannot be read: Input/output error"),
+        (
+            OSError("Truncated File Read"),
+            "truncated: the file ends at byte 4, before its image does",
+        ),
+        (Image.DecompressionBombError("too big"), "refused: too big"),
+    ],
+    ids=repr,
+)
+def test_whatever_pillow_raises_becomes_one_line(
+    put: Put, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    """An exception of any type, with any text, is one line that names the file."""
+    path = put("image.png", b"data")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Image, "open", fail)
+    assert why_not(path) == f"{path}: {why}"
+
+
+def test_a_file_that_vanishes_meanwhile_is_missing(
+    put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is deleted while it is read is reported as missing."""
+    path = put("image.png", b"data")
+
+    def delete(*_: object) -> None:
+        Path(path).unlink()
+        raise UnidentifiedImageError
+
+    monkeypatch.setattr(Image, "open", delete)
+    assert why_not(path) == f"{path}: no such file"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")

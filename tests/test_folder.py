@@ -468,7 +468,7 @@ def test_wrong_arguments_are_named(tmp_path: Path, options: dict[str, object], t
 
 
 def test_numbers_sorted_as_text_are_noticed(tmp_path: Path) -> None:
-    """Class names that are numbers out of order are noticed; in order they are not."""
+    """Class names that are numbers are noticed out of order, unless the caller gave the order."""
     plant(tmp_path / "a", "1/1.jpg", "2/1.jpg", "10/1.jpg")
     plant(tmp_path / "b", "01/1.jpg", "02/1.jpg", "10/1.jpg")
     text = (
@@ -476,6 +476,7 @@ def test_numbers_sorted_as_text_are_noticed(tmp_path: Path) -> None:
         "classes=[...] gives them another order."
     )
     assert scan(tmp_path / "a").notices == (folder.Notice("numbers", text),)
+    assert scan(tmp_path / "a", classes=["1", "10", "2"]).notices == ()
     assert scan(tmp_path / "b").notices == ()
 
 

@@ -64,6 +64,43 @@ def test_a_file_that_ends_early_is_not_decoded() -> None:
         assert jpeg.decode(data[:n], header) is None
 
 
+def segment(marker: int, body: bytes, extra: int = 0) -> bytes:
+    """One segment of a JPEG header, its stated length wrong by `extra`."""
+    return struct.pack(">BBH", 0xFF, marker, len(body) + 2 + extra) + body
+
+
+TABLE = segment(0xDB, bytes(65))
+FRAME = segment(0xC0, bytes([8, 0, 9, 0, 9, 1, 1, 0x11, 0]))
+SCAN = segment(0xDA, bytes([1, 1, 0, 0, 63, 0]))
+
+
+@pytest.mark.parametrize(
+    ("segments", "is_plain"),
+    [
+        pytest.param(TABLE + FRAME + SCAN, True, id="plain"),
+        pytest.param(segment(0xDB, bytes(130)) + FRAME + SCAN, True, id="two tables"),
+        pytest.param(segment(0xDB, bytes(64)) + FRAME + SCAN, False, id="short table"),
+        pytest.param(
+            segment(0xDB, b"\x10" + bytes(64)) + FRAME + SCAN, False, id="table of 16 bits"
+        ),
+        pytest.param(TABLE + FRAME + FRAME + SCAN, False, id="two frames"),
+        pytest.param(
+            TABLE + segment(0xC0, bytes([8, 0, 9, 0, 9, 1, 1, 0x11, 0, 0])) + SCAN,
+            False,
+            id="long frame",
+        ),
+        pytest.param(TABLE + segment(0xFE, b"", -1) + FRAME + SCAN, False, id="length 1"),
+        pytest.param(TABLE + b"\0" + FRAME[1:] + SCAN, False, id="no marker"),
+        pytest.param(TABLE + segment(0xE0, b"JFXX\0\x10") + FRAME + SCAN, False, id="no JFIF"),
+        pytest.param(TABLE + SCAN, False, id="no frame"),
+        pytest.param(TABLE + FRAME, False, id="no scan"),
+    ],
+)
+def test_only_a_header_without_fault_is_plain(segments: bytes, is_plain: bool) -> None:
+    """A header with a fault that Pillow might see otherwise is left to Pillow."""
+    assert (jpeg.plain_header(b"\xff\xd8" + segments) is not None) == is_plain
+
+
 @pytest.mark.parametrize("size", [(0, 9), (9, 0)])
 def test_an_image_without_pixels_is_no_plain_header(size: tuple[int, int]) -> None:
     """A width or height of 0 is left to Pillow, which refuses it."""

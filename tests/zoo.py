@@ -116,7 +116,9 @@ def others() -> dict[str, bytes]:
     files["a-gif.jpg"] = encoded(picture("P"), "GIF")
     files["a-png.jpg"] = encoded(picture(), "PNG")
     files["a-jpeg.png"] = encoded(picture(), "JPEG")
-    files["an-icon.bmp"] = encoded(picture(width=16, height=16), "ICO", sizes=[(16, 16)])
+    icon = bytearray(encoded(picture(width=16, height=16), "ICO", sizes=[(16, 16)]))
+    icon[6:8] = 32, 32  # the directory's width and height, which the picture need not have
+    files["an-icon.bmp"] = bytes(icon)
     return files
 
 

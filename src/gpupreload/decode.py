@@ -162,7 +162,8 @@ def _high_byte(image: Image.Image) -> Image.Image:
     if tags.get(ExifTags.Base.PhotometricInterpretation) == 0:
         high = 255 - high  # white is zero, which Pillow sees to only at 8 bits
     scaled = Image.fromarray(high)
-    scaled.info = image.info
+    # a transparent value of 16 bits means nothing in 8
+    scaled.info = {key: value for key, value in image.info.items() if key != "transparency"}
     return scaled
 
 

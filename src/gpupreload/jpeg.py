@@ -118,7 +118,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
         start, marker, length = struct.unpack_from(">BBH", data, position)
         body = data[position + 4 : position + 2 + length]
         position += 2 + length
-        if start != 0xFF or length < 2 or position > len(data):
+        if start != 0xFF or position > len(data):
             raise struct.error("not a segment, or not all of it")
         if marker != _SCAN:
             yield marker, body

@@ -36,7 +36,12 @@ class RefusedError(ValueError):
 
 def why(path: str | os.PathLike[str], error: Exception) -> str:
     """Return one line of the path and the reason, for what opening or decoding it raised."""
-    return f"{printable(os.fsdecode(path))}: {' '.join(_reason(os.fsdecode(path), error).split())}"
+    text = os.fsdecode(path)
+    try:
+        reason = _reason(text, error)
+    except OSError as gone:  # since it was opened
+        reason = _not_opened(text, gone)
+    return f"{printable(text)}: {' '.join(reason.split())}"
 
 
 def _reason(path: str, error: Exception) -> str:
@@ -53,7 +58,7 @@ def _reason(path: str, error: Exception) -> str:
         return f"truncated: the file ends at byte {n_bytes:,}, before its image does"
     if isinstance(error, MemoryError):
         return "needs more memory to decode than this machine has free"
-    return f"damaged: {error or type(error).__name__}"
+    return f"damaged: {str(error) or type(error).__name__}"
 
 
 def _not_identified(path: str) -> str:
