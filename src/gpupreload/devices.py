@@ -22,24 +22,26 @@ class Memory:
 def resolve_device(device: str | int | torch.device | None) -> torch.device:
     """Return the device asked for; None means CUDA if there is one, else MPS, else the CPU.
 
+    What is returned is the device as tensors on it name it: "cuda" and "mps" get their number
+    (CUDA's current one), and the CPU has none.
+
     Raises:
         DeviceError: there is no such device on this machine.
     """
-    if device is None:
-        return torch.device(next(iter(_present())))
     try:
-        found = torch.device(device)
+        found = torch.device(_default() if device is None else device)
     except (RuntimeError, TypeError):
         found = None
     if found is None or not _is_present(found):
         given = str(device) if isinstance(device, torch.device) else device
         raise DeviceError(
             f"device={given!r} is not there; expected one of: {', '.join(_present())}. "
-            "Name one of these, or leave device out to take the first."
+            "Name one of these, or leave device out."
         )
-    if found.type == "cuda" and found.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return found
+    if found.type == "cpu":
+        return torch.device("cpu")
+    current = torch.cuda.current_device() if found.type == "cuda" else 0
+    return torch.device(found.type, current if found.index is None else found.index)
 
 
 def memory_of(device: torch.device) -> Memory:
@@ -81,6 +83,12 @@ def _present() -> list[str]:
     cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     mps = ["mps"] if torch.backends.mps.is_available() else []
     return [*cuda, *mps, "cpu"]
+
+
+def _default() -> str:
+    if torch.cuda.device_count():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _is_present(device: torch.device) -> bool:

@@ -1,0 +1,89 @@
+"""One view of a folder, an `ImageFolder` or any map-style dataset: labels, sizes, pixels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sized
+from typing import Any, Unpack
+
+from torch.utils.data import IterableDataset, Subset
+from torchvision.datasets import DatasetFolder
+
+from gpupreload.errors import ArgumentError
+from gpupreload.source.datasets import DatasetSource, SubsetSource
+from gpupreload.source.files import FolderOptions, FolderSource, list_of_unreadable
+from gpupreload.source.interface import Source, Transform
+from gpupreload.source.spec import ImageSpec, describe
+
+__all__ = [
+    "FolderOptions",
+    "ImageSpec",
+    "Source",
+    "Transform",
+    "describe",
+    "list_of_unreadable",
+    "open_source",
+]
+
+
+def open_source(data: Any, **folder: Unpack[FolderOptions]) -> Source:
+    """Return the one view of whatever the caller gave as `data`.
+
+    Args:
+        data: the path of a folder of class folders, an `ImageFolder`, a `Subset`, or any map-style
+            dataset of (PIL image or uint8 tensor, int).
+        **folder: `FolderOptions`, for a path only.
+
+    Raises:
+        FolderError: the folder is missing, or is no folder of class folders.
+        ArgumentError: `data` is none of these, or options for a folder came with other data.
+        TypeError: there is no such option.
+    """
+    _check_options(data, folder)
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, str | os.PathLike):
+        return FolderSource.from_path(data, **folder)
+    if isinstance(data, DatasetFolder) and _reads_like(DatasetFolder, data):
+        return FolderSource.from_dataset(data)
+    if isinstance(data, Subset) and _reads_like(Subset, data):
+        return _subset(open_source(data.dataset), data)
+    is_map_style = hasattr(data, "__getitem__") and isinstance(data, Sized)
+    if is_map_style and not isinstance(data, IterableDataset | bytes):
+        return DatasetSource(data)
+    raise ArgumentError(
+        f"data is {describe(data)}; expected the path of a folder of class folders, an "
+        "ImageFolder, or a map-style dataset of (PIL image or uint8 tensor, int)."
+    )
+
+
+def _check_options(data: Any, folder: FolderOptions) -> None:
+    unknown = folder.keys() - FolderOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    if folder and not isinstance(data, str | os.PathLike):
+        name = min(folder)
+        raise ArgumentError(
+            f"{name}= says how to list a folder, but data is {describe(data)}. Pass the folder's "
+            f"path, or leave {name}= out."
+        )
+
+
+def _subset(source: Source, data: Subset[Any]) -> Source:
+    whole = range(len(source))
+    outside = [i for i in data.indices if not -len(whole) <= int(i) < len(whole)]
+    if outside:
+        raise ArgumentError(
+            f"data is a Subset with the index {outside[0]}; expected 0 to {len(whole) - 1}, "
+            f"for {source.name} has {len(whole):,} images."
+        )
+    indices = [whole[int(i)] for i in data.indices]
+    if isinstance(source, FolderSource):
+        return source.picked(indices)
+    return SubsetSource(source, indices)
+
+
+def _reads_like(known: type, data: Any) -> bool:
+    """Whether a subclass leaves reading as it is, so that items are what the class makes them."""
+    names = ("__getitem__", "__len__")
+    return all(getattr(type(data), name) is getattr(known, name) for name in names)

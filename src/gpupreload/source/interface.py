@@ -1,0 +1,116 @@
+"""What every kind of data looks like from here on: how many, labels, sizes, pixels."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from gpupreload.errors import DataError
+from gpupreload.source.spec import ImageSpec, describe
+from gpupreload.tree import PassedOver
+
+Transform = Callable[[Any], Any]
+
+_N_LOOKED_AT = 8
+# a larger label is no class number but an identifier; nn.CrossEntropyLoss needs as many outputs
+MOST_CLASSES = 1_000_000
+
+
+class Source(ABC):
+    """A set of images and labels, of known length, whose items can be read from several threads.
+
+    Attributes:
+        name: of the data: the folder's path, or the dataset's type.
+        classes: the class names in the order of their numbers, or None where there are none.
+        class_to_idx: the number of each class by name, or None.
+        samples: (path, label) of each image, or None where there are no paths.
+        transform: the data's own transform, which `read` leaves out.
+        has_headers: whether `specs` are found without decoding.
+        passed_over: the files of a folder that are no samples, each with the reason.
+        n_labels: labels are below this number.
+    """
+
+    name: str
+    classes: list[str] | None
+    class_to_idx: dict[str, int] | None
+    samples: list[tuple[str, int]] | None
+    transform: Transform | None = None
+    has_headers: bool = False
+    passed_over: tuple[PassedOver, ...] = ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of images."""
+
+    @abstractmethod
+    def read(self, index: int) -> tuple[Any, int]:
+        """Read one item: a PIL image or a CPU tensor [C, H, W], and its label."""
+
+    @abstractmethod
+    def where(self, index: int) -> str:
+        """Say where an item comes from, for error messages: a path, or "item 3 of CIFAR10"."""
+
+    @property
+    def n_labels(self) -> int:
+        """Labels are below this number: that of the classes, where these are known."""
+        return len(self.classes) if self.classes else MOST_CLASSES
+
+    @cached_property
+    def targets(self) -> list[int] | None:
+        """The labels in order, or None where only reading the items would tell them."""
+        return None
+
+    @cached_property
+    def specs(self) -> dict[int, ImageSpec]:
+        """The spec of each item by its index, or of a few of them where `n_decoded` is not 0."""
+        positions = range(0, len(self), max(1, len(self) // _N_LOOKED_AT))
+        return {i: self._spec_of_item(i) for i in positions[:_N_LOOKED_AT]}
+
+    @property
+    def n_decoded(self) -> int:
+        """How many items were decoded to find `specs`."""
+        return 0 if self.has_headers else len(self.specs)
+
+    def identity(self) -> tuple[Any, ...] | None:
+        """A value that is equal for equal contents, or None where contents cannot be told apart."""
+        return None
+
+    def check_label(self, label: Any, index: int) -> int:
+        """Return a label as an int, or raise `DataError` when it is no class number."""
+        number = whole_number(label)
+        if number is None:
+            raise DataError(
+                f"{self.where(index)} has the label {label!r}, {describe(label)}; expected an int, "
+                "the number of a class. Turn labels into numbers with a target_transform."
+            )
+        if not 0 <= number < self.n_labels:
+            all_classes = len(self.classes or ()) == self.n_labels
+            count = f", for there are {self.n_labels:,} classes" if all_classes else ""
+            raise DataError(
+                f"{self.where(index)} has the label {number}; expected 0 to "
+                f"{self.n_labels - 1:,}{count}. Correct the labels, or pass a target_transform "
+                "that maps them."
+            )
+        return number
+
+    def _spec_of_item(self, index: int) -> ImageSpec:
+        image, _ = self.read(index)
+        try:
+            return ImageSpec.of(image)
+        except DataError as error:
+            raise DataError(f"{self.where(index)}: {error}") from None
+
+
+def whole_number(label: Any) -> int | None:
+    """Return a label as an int where it is a whole number of any type, else None."""
+    if isinstance(label, Tensor) and label.ndim == 0:
+        label = label.item()
+    try:
+        return operator.index(label)
+    except TypeError:
+        return None

@@ -1,0 +1,75 @@
+"""What an image is, without its pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from gpupreload.errors import DataError
+
+_EIGHT_BIT_CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "RGBX": 4, "CMYK": 4, "YCbCr": 3}
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What an image is, without its pixels: enough to make a blank one.
+
+    Attributes:
+        kind: "PIL" for a `PIL.Image.Image`, "tensor" for a `torch.Tensor` of shape [C, H, W].
+        mode: Pillow's mode ("RGB"), or the tensor's dtype as torch names it ("uint8").
+        channels: C.
+        height: H, in pixels.
+        width: W, in pixels.
+    """
+
+    kind: Literal["PIL", "tensor"]
+    mode: str
+    channels: int
+    height: int
+    width: int
+
+    @classmethod
+    def of(cls, image: Any) -> ImageSpec:
+        """Return the spec of a PIL image or of a tensor [C, H, W]; a `DataError` for all else."""
+        if isinstance(image, Image.Image):
+            return cls("PIL", image.mode, len(image.getbands()), image.height, image.width)
+        if isinstance(image, Tensor) and image.ndim == 3:
+            channels, height, width = image.shape
+            return cls("tensor", str(image.dtype).removeprefix("torch."), channels, height, width)
+        raise DataError(f"expected a PIL image or a tensor [C, H, W], got {describe(image)}.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape (C, H, W)."""
+        return self.channels, self.height, self.width
+
+    @property
+    def is_uint8(self) -> bool:
+        """Whether the pixels are whole numbers of 0 to 255, 8 bits a channel."""
+        return self.mode in (_EIGHT_BIT_CHANNELS if self.kind == "PIL" else ("uint8",))
+
+    @property
+    def decoding_bytes(self) -> int:
+        """What decoding takes for a while: the pixels twice, for decoders have their own buffer."""
+        itemsize = getattr(torch, self.mode).itemsize if self.kind == "tensor" else 1
+        return 2 * self.channels * self.height * self.width * int(itemsize)
+
+    def blank(self) -> Any:
+        """Make a black image of this spec: a PIL image, or a CPU tensor of zeros."""
+        if self.kind == "PIL":
+            return Image.new(self.mode, (self.width, self.height))
+        return torch.zeros(self.shape, dtype=getattr(torch, self.mode), device="cpu")
+
+    def __str__(self) -> str:
+        return f"{self.width}×{self.height} {self.mode}"
+
+
+def describe(value: Any) -> str:
+    """Say what a value is in a few words, for error messages: its type, and shape and dtype."""
+    if isinstance(value, Tensor):
+        return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
