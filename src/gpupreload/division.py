@@ -56,9 +56,8 @@ class Division:
         leaf = self.leaves[position]
         if leaf.mark == "once":
             return "marked gp.once"
-        return (
-            "deterministic" if kind_of(leaf.transform) == "deterministic" else "found deterministic"
-        )
+        is_listed = kind_of(leaf.transform) == "deterministic"
+        return "deterministic" if is_listed else "deterministic when tried"
 
     def _why_once(self, position: int) -> str:
         if self.trace.randomness[position] != "deterministic":

@@ -50,6 +50,9 @@ def code_of(transform: Callable[..., Any]) -> str:
 
 
 def _call(transform: Callable[..., Any], prefix: str) -> str:
+    if isinstance(transform, nn.Sequential):
+        held = ", ".join(_literal(step, prefix) for step in transform)
+        return f"{'torch.nn.' if prefix else ''}Sequential({held})"
     arguments = _arguments(transform)
     n_required = sum(parameter.default is parameter.empty for parameter, _ in arguments)
     texts = [

@@ -158,7 +158,9 @@ def _steps(leaves: Sequence[Leaf], trace: Trace, last: int, floor: int, source: 
     """Divide, with a trace of the steps before `last`; then try those after it, and tell."""
     has_data = not isinstance(source, MadeUp)
     division = divide(leaves, trace, last, first=floor, has_data=has_data)
-    if division is None:
+    # where a random step comes last, it may give one size
+    ends_in_many_sizes = has_data and last == len(leaves) and not trace.points[last].one_form
+    if division is None or ends_in_many_sizes:
         raise _nothing_to_store(leaves, trace, last, source)
     division = replace(division, trace=follow(leaves, source, done=trace))
     rows = tuple(_step(division, i, why) for i, why in enumerate(division.reasons()))

@@ -215,10 +215,11 @@ def _advance(leaf: Leaf, point: Point, source: Source) -> tuple[Point, Verdict]:
         to_tensor = leaf.mark == "batched" or is_conversion(leaf.transform)
         form = replace(point.first, takes="tensor") if to_tensor else point.first
         return Point({form: 0}, is_traced=False), _UNKNOWN
-    verdict = _verdict(leaf, point, source)
-    if point.images is not None:
-        return _point_of(_run_on_all(leaf, point.images, source)), verdict
-    return Point(_run_on_blanks(leaf, point.forms, source)), verdict
+    if point.images is None:
+        after = Point(_run_on_blanks(leaf, point.forms, source))
+    else:
+        after = _point_of(_run_on_all(leaf, point.images, source))
+    return after, _verdict(leaf, point, source)
 
 
 def _verdict(leaf: Leaf, point: Point, source: Source) -> Verdict:
