@@ -73,8 +73,8 @@ class Levels:
         steps: as given.
         dtype: the dtype that comes out.
         channels: the C that comes out.
-        mean, std: what `Normalize` took away and divided by, a number a channel, or None where the
-            chain has no `Normalize`; for showing pictures.
+        normalization: what `Normalize` took away and divided by, a number a channel, or None
+            where the chain has no `Normalize`; for showing pictures.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Levels:
         ramp = torch.arange(256, dtype=torch.uint8).expand(1, channels, 1, 256)
         expected = self(ramp if dtype == torch.uint8 else ramp.to(dtype) / 255)
         self.dtype, self.channels = expected.dtype, expected.shape[1]
-        self.mean, self.std = mean_and_std(self.steps) or (None, None)
+        self.normalization = mean_and_std(self.steps)
         self._operations = _operations(self.steps)
         self._constants: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
         self.in_place = dtype == torch.uint8 and self._agrees(ramp, expected)
