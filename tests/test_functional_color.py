@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torchvision.transforms.v2.functional as F
@@ -39,6 +41,23 @@ def test_torchvision_too_leaves_every_colour_where_the_turn_is_zero() -> None:
     assert torch.equal(color.adjust_hue(colours, torch.zeros(1)), colours)
 
 
+def test_no_turn_leaves_floats_as_they_are_to_the_last_bit() -> None:
+    """Where torchvision goes to HSV and back, a row with a turn of 0 is the input's."""
+    images = torch.rand(2, 3, 9, 8)
+    found = color.adjust_hue(images, torch.tensor([0.0, 0.3]))
+    assert torch.equal(found[0], images[0])
+    assert not torch.equal(found[1], images[1])
+
+
+@pytest.mark.parametrize("change", [color.adjust_saturation, color.adjust_hue, color.grayscale])
+def test_gray_images_have_no_colour_to_change(change: Callable[..., Tensor]) -> None:
+    """Of one channel, a copy comes out."""
+    images = torch.randint(0, 256, (2, 1, 9, 8), dtype=torch.uint8)
+    found = change(images, torch.tensor([True, True]))
+    assert torch.equal(found, images)
+    assert found.data_ptr() != images.data_ptr()
+
+
 def test_hues_at_a_half_turn_are_the_opposite_colours() -> None:
     """Half a turn takes red to cyan, and orange halfway between cyan and blue."""
     half = torch.tensor([0.5])
@@ -48,7 +67,7 @@ def test_hues_at_a_half_turn_are_the_opposite_colours() -> None:
 
 def test_hue_of_floats_stays_within_black_and_white() -> None:
     """No rounding error leads below 0 or above 1."""
-    colours = grid_of_colours(5) / 255
+    colours = (grid_of_colours(5).double() / 255).pow(3).float()
     for turn in (0.1, 0.25, 1 / 3, 0.49):
         found = color.adjust_hue(colours, torch.tensor([turn]))
         assert found.min() >= 0

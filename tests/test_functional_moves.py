@@ -121,9 +121,10 @@ def test_a_large_padded_batch_is_cropped_piece_by_piece(monkeypatch: pytest.Monk
 
 def test_a_window_far_outside_is_black_and_costs_no_memory() -> None:
     """A place a million pixels away gives black, without a border of that size."""
-    images = batch(torch.uint8, (2, 1, 4, 4))
-    far = torch.tensor([10**6, -(10**6)])
-    assert not moves.crop(images, far, -far, 3, 3).any()
+    images = torch.ones(2, 1, 4, 4)
+    far, here = torch.tensor([10**6, -(10**6)]), torch.tensor([0, 0])
+    assert not moves.crop(images, far, here, 3, 3).any()
+    assert not moves.crop(images, here, far, 3, 3).any()
 
 
 def test_a_part_of_a_batch_is_cropped_from_its_own_images() -> None:

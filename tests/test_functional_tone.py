@@ -42,6 +42,12 @@ def test_no_value_reaches_a_threshold_above_white() -> None:
     assert torch.equal(tone.solarize(values, torch.tensor([-3.0])), row(255, 0))
 
 
+def test_floats_outside_black_and_white_are_posterized_to_the_outermost_levels() -> None:
+    """Two bits leave the levels 0, 1/4, 1/2 and 3/4, whatever comes in."""
+    found = tone.posterize(row(-0.5, 0.3, 1.0, 2.0), torch.tensor([2]))
+    assert torch.equal(found, row(0.0, 0.25, 0.75, 0.75))
+
+
 def test_a_channel_of_one_value_has_no_contrast_to_stretch() -> None:
     """It stays, while the other channels of the same image are stretched."""
     image = torch.tensor([[7, 7, 7], [10, 21, 32], [0, 255, 100]], dtype=torch.uint8)

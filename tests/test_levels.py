@@ -71,6 +71,13 @@ def test_all_chains_that_can_be_are_done_in_place() -> None:
     assert [name for name, can in in_place.items() if not can] == []
 
 
+def test_a_chain_that_makes_no_floats_leaves_bytes_alone(images: Tensor) -> None:
+    """ToDtype(uint8) on uint8 does nothing, and is not taken for a scaling."""
+    levels = Levels([v2.ToImage(), v2.ToDtype(torch.uint8, scale=True)], channels=3)
+    assert levels.dtype == torch.uint8
+    assert torch.equal(levels(images), images)
+
+
 def test_another_dtype_is_rounded_once(images: Tensor) -> None:
     """bfloat16 out of a float32 chain is the float32 result, rounded."""
     steps = CHAINS["v2 ToDtype"]

@@ -231,8 +231,7 @@ def turn_hue(x: Tensor, turn: Tensor, top: int) -> Tensor:
         base, chroma = base.mul_(255.999 / 255), chroma.mul_(255.999 / 255)
     # |hue + turn| is at most 6, so that folding it at 3 gives 3 less the distance on the circle
     nearness = (hue.unsqueeze(1) + turn).abs_().sub_(3).abs_().clamp_(1, 2)
-    turned = torch.addcmul(base.unsqueeze(1), nearness, chroma.unsqueeze(1))
-    return turned if top == 255 else turned.clamp_(0, 1)
+    return torch.addcmul(base.unsqueeze(1), nearness, chroma.unsqueeze(1))
 
 
 def _blend_(x: Tensor, other: Tensor, blend: Tensor, top: int) -> Tensor:

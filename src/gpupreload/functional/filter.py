@@ -32,7 +32,7 @@ def adjust_sharpness(images: Tensor, factor: Tensor, mask: Tensor | None = None)
     """Sharpen image i (factor above 1) or soften it (below 1).
 
     The soft version is the mean of each pixel, counted five times, and its eight neighbours. The
-    outermost pixels are left as they are, and so are images of at most 2 pixels' height or width.
+    outermost pixels, which have fewer, are left as they are.
 
     Args:
         images: batch [N, C, H, W], uint8 or floats, C of 1 or 3.
@@ -44,8 +44,6 @@ def adjust_sharpness(images: Tensor, factor: Tensor, mask: Tensor | None = None)
     """
     check_batch(images, (1, 3))
     check_rows(images, factor=factor, mask=mask)
-    if min(images.shape[2:]) <= 2:
-        return images.clone()
     kernel = partial(_sharpen, top=white(images))
     return apply(images, kernel, column(1 - exact(factor), images), mask=mask)
 
@@ -172,4 +170,5 @@ def _add_noise(
     x = x.add_(added.to(torch.int16) if top == 255 else added)
     if clip:
         return x.clamp_(0, top)
+    # a float below 0 has no defined conversion to uint8
     return x.remainder_(256) if top == 255 else x

@@ -116,7 +116,8 @@ class Levels:
         return out
 
     def _agrees(self, ramp: Tensor, expected: Tensor) -> bool:
-        if self._operations is None or expected.shape != ramp.shape:
+        makes_floats = expected.is_floating_point() and expected.shape == ramp.shape
+        if self._operations is None or not makes_floats:
             return False
         self.in_place = True
         return torch.equal(self.write(ramp, torch.empty(ramp.shape, dtype=self.dtype)), expected)
