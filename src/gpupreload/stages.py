@@ -1,0 +1,265 @@
+"""The ways in which steps run on a batch: by value, at once, drawn for all rows, or one by one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision.transforms as v1
+import torchvision.transforms.v2 as v2
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+
+from gpupreload import draws
+from gpupreload.catalog import is_known
+from gpupreload.errors import TransformError
+from gpupreload.functional.levels import Levels, apply_step, is_pixelwise
+from gpupreload.native.catalog import native_of
+from gpupreload.native.step import Native, Params, Shape
+from gpupreload.probe import generators_kept
+from gpupreload.source import describe
+from gpupreload.steps import Step
+
+# torchvision's deterministic steps that treat each image of a batch as they would alone
+_ON_BATCHES = (
+    *(v1.Resize, v1.CenterCrop, v1.Pad, v1.Grayscale),
+    *(v2.Resize, v2.CenterCrop, v2.Pad, v2.Grayscale, v2.RGB),
+)
+
+Allocate = Callable[[tuple[int, ...], torch.device], Tensor]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which samples the rows of a batch are: with the seed, all that their draws depend on.
+
+    Attributes:
+        seed: of the reader.
+        epoch: number of the epoch.
+        indices: int64 [N] on the CPU, sample numbers in the whole dataset.
+        occurrence: how often the sample came before in this epoch: 0, or int64 [N].
+    """
+
+    seed: int
+    epoch: int
+    indices: Tensor
+    occurrence: int | Tensor = 0
+
+    def keys(self, step: int) -> Tensor:
+        """The draws' keys of one step, int64 [N] on the CPU."""
+        return draws.keys(
+            self.seed, self.epoch, self.indices, occurrence=self.occurrence, step=step
+        )
+
+
+def occurrences(indices: Tensor) -> int | Tensor:
+    """Count how often each sample number came before in the same batch: 0, or int64 [N]."""
+    listed = indices.tolist()
+    if len(set(listed)) == len(listed):
+        return 0
+    seen: Counter[int] = Counter()
+    counts = []
+    for index in listed:
+        counts.append(seen[index])
+        seen[index] += 1
+    return torch.tensor(counts)
+
+
+class SampleBySample:
+    """Steps that have no batched form here: each row alone, under generators set from its draw.
+
+    torch's, Python's and NumPy's global generators are set from the sample's draw before every
+    step and put back afterwards. A callable with a generator of its own is outside that.
+
+    Args:
+        steps: the steps with their numbers in the transform.
+    """
+
+    slow = True
+
+    def __init__(self, steps: Sequence[tuple[int, Step]]) -> None:
+        self.steps = tuple(steps)
+
+    def __call__(self, images: Tensor, rows: Rows) -> Tensor:
+        """Run the steps on each row of [N, C, H, W]; a `TransformError` where sizes then differ."""
+        if not len(images):
+            return images
+        keys = [rows.keys(number).tolist() for number, _ in self.steps]
+        with generators_kept():
+            results = [
+                self._run(image, row_keys)
+                for image, row_keys in zip(images, zip(*keys, strict=True), strict=True)
+            ]
+        self._check_one_shape(results)
+        return torch.stack(results).to(images.device)
+
+    def _run(self, image: Tensor, keys: Iterable[int]) -> Tensor:
+        for key, (_, step) in zip(keys, self.steps, strict=True):
+            _set_global_generators(key, image.device)
+            image = _call(step, image)
+        return image
+
+    def _check_one_shape(self, results: Sequence[Tensor]) -> None:
+        shapes = {tuple(result.shape) for result in results}
+        if len(shapes) > 1:
+            first, second, *_ = sorted(shapes)
+            names = ", ".join(step.name for _, step in self.steps)
+            raise TransformError(
+                f"the images of one batch have different sizes after {names}: {first} and "
+                f"{second}. A batch needs one size: end the random part with a step that gives "
+                "one, such as v2.CenterCrop(112)."
+            )
+
+
+class OnBatch:
+    """One step that takes the whole batch: deterministic, or marked `gp.batched` by the caller."""
+
+    slow = False
+
+    def __init__(self, number: int, step: Step) -> None:
+        self.number, self.step = number, step
+
+    def __call__(self, images: Tensor, rows: Rows) -> Tensor:
+        """Call the step on [N, C, H, W], under generators set from the draws of all its rows."""
+        if self.step.randomness == "deterministic":
+            return _as_tensor(self.step.transform(images), self.step, n_dims=4)
+        key = int(rows.keys(self.number).sum()) if len(images) else 0
+        with generators_kept():
+            _set_global_generators(key, images.device)
+            return _as_tensor(self.step.transform(images), self.step, n_dims=4)
+
+
+class Drawn:
+    """A random step of torchvision's in batched form: parameters for all rows, then one call."""
+
+    slow = False
+
+    def __init__(self, number: int, step: Step, native: Native) -> None:
+        self.number, self.step, self.native = number, step, native
+
+    def draw(self, rows: Rows, shape: Shape) -> Params:
+        """Draw the parameters of each row, for images of shape (C, H, W)."""
+        return self.native.draw(rows.keys(self.number), shape)
+
+    def __call__(self, images: Tensor, rows: Rows) -> Tensor:
+        """Draw and apply the step on [N, C, H, W]."""
+        channels, height, width = images.shape[1:]
+        return self.native.apply(images, self.draw(rows, (channels, height, width)))
+
+
+class Pixelwise:
+    """Consecutive steps that change each value by itself, as `functional.levels` runs them."""
+
+    slow = False
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = tuple(step.transform for step in steps)
+        self._levels: dict[tuple[int, torch.dtype], Levels] = {}
+
+    def levels(self, channels: int, dtype: torch.dtype) -> Levels:
+        """The chain for images of C channels and a dtype, made and checked once."""
+        key = channels, dtype
+        if key not in self._levels:
+            self._levels[key] = Levels(self.steps, channels, dtype)
+        return self._levels[key]
+
+    def __call__(self, images: Tensor, rows: Rows) -> Tensor:
+        """Run the steps on [N, C, H, W]."""
+        for step in self.steps:
+            images = apply_step(step, images)
+        return images
+
+    def write(self, images: Tensor, allocate: Allocate) -> Tensor:
+        """Run the steps into memory from `allocate`; where no floats come out, into a copy."""
+        levels = self.levels(images.shape[1], images.dtype)
+        if not levels.dtype.is_floating_point:
+            return levels(images).clone()
+        shape = (len(images), levels.channels, *images.shape[2:])
+        return levels.write(images, allocate(shape, images.device))
+
+
+Stage = SampleBySample | OnBatch | Drawn | Pixelwise
+
+
+def stages_of(steps: Sequence[Step]) -> Iterator[Stage]:
+    """Divide a chain into the longest runs that go one way."""
+    run: list[tuple[int, Step]] = []
+    for number, step in enumerate(steps):
+        if run and _way(step) is not _way(run[-1][1]):
+            yield from _stages_of_run(run)
+            run = []
+        run.append((number, step))
+    if run:
+        yield from _stages_of_run(run)
+
+
+def _way(step: Step) -> type[Stage]:
+    if is_pixelwise(step.transform):
+        return Pixelwise
+    if step.call == "batch" or type(step.transform) in _ON_BATCHES:
+        return OnBatch
+    return SampleBySample if native_of(step.transform) is None else Drawn
+
+
+def _stages_of_run(run: Sequence[tuple[int, Step]]) -> Iterator[Stage]:
+    way = _way(run[0][1])
+    if way is Pixelwise:
+        yield Pixelwise([step for _, step in run])
+    elif way is OnBatch:
+        yield from (OnBatch(number, step) for number, step in run)
+    elif way is Drawn:
+        yield from (Drawn(number, step, _native(step)) for number, step in run)
+    else:
+        yield SampleBySample(run)
+
+
+def _native(step: Step) -> Native:
+    native = native_of(step.transform)
+    assert native is not None  # `_way` found one
+    return native
+
+
+def _call(step: Step, image: Tensor) -> Tensor:
+    """Call one step on one image [C, H, W], as a PIL image where it stood before ToTensor."""
+    if is_pixelwise(step.transform):
+        return apply_step(step.transform, image)
+    return _as_tensor(step.transform(_as_taken(step, image)), step, n_dims=3)
+
+
+def _as_taken(step: Step, image: Tensor) -> Any:
+    """Give a callable of the caller's own what it got in its place: an image, or an array."""
+    if is_known(step.transform) or image.dtype != torch.uint8:
+        return image
+    if step.takes == "PIL":
+        return F.to_pil_image(image)
+    return image.permute(1, 2, 0).cpu().numpy() if step.takes == "array" else image
+
+
+def _as_tensor(result: Any, step: Step, *, n_dims: int) -> Tensor:
+    if isinstance(result, Image.Image):
+        result = F.pil_to_tensor(result)
+    elif isinstance(result, np.ndarray):
+        # as ToTensor reads an array: [H, W] or [H, W, C]
+        array = torch.from_numpy(np.ascontiguousarray(result))
+        result = array[None] if array.ndim == 2 else array.permute(2, 0, 1)
+    if not isinstance(result, Tensor) or result.ndim != n_dims:
+        expected = "an image [C, H, W]" if n_dims == 3 else "a batch [N, C, H, W]"
+        raise TransformError(f"{step.name} returned {describe(result)}; expected {expected}.")
+    return result.as_subclass(Tensor)
+
+
+def _set_global_generators(key: int, device: torch.device) -> None:
+    """Seed torch's, Python's and NumPy's global generators from a draw's 64 bits."""
+    torch.default_generator.manual_seed(key)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(key)
+    elif device.type == "mps":
+        torch.mps.manual_seed(key)
+    random.seed(key)
+    np.random.seed(key & 0xFFFFFFFF)

@@ -1,0 +1,226 @@
+"""The each-batch part: every row its own draw, whoever asks, in whatever batch."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms as v1
+import torchvision.transforms.v2 as v2
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+
+import gpupreload as gp
+from gpupreload.per_sample import PerSample
+from gpupreload.stages import occurrences
+
+
+def per_sample(*steps: Any) -> PerSample:
+    """The module of a chain whose first step is random, so that all of it runs for each batch."""
+    return PerSample(gp.split_transform(list(steps)).each_batch_steps)
+
+
+@pytest.fixture
+def images() -> Tensor:
+    """Six different images of odd sides."""
+    generator = torch.Generator().manual_seed(2)
+    return torch.randint(0, 256, (6, 3, 9, 11), dtype=torch.uint8, generator=generator)
+
+
+def add_noise(image: Image.Image) -> Image.Image:
+    """A callable of a person's own, with NumPy's, Python's and torch's global generators."""
+    number = np.random.randint(0, 50) + random.randint(0, 50) + int(torch.randint(0, 50, ()))
+    return Image.fromarray((np.asarray(image) // 2 + number).astype(np.uint8))
+
+
+CHAINS = {
+    "a person's own": [add_noise],
+    "JPEG": [v2.JPEG((5, 95))],
+    "native": [v2.RandomAffine(20), v2.ColorJitter(0.5, 0.5, 0.5, 0.2)],
+    "mixed": [add_noise, v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32)],
+}
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_a_row_does_not_depend_on_its_batch(steps: list[Any], images: Tensor) -> None:
+    """Rows come out the same in any order and in any batch."""
+    module = per_sample(*steps)
+    indices = torch.tensor([7, 3, 9, 0, 4, 100])
+    whole = module(images, indices=indices, epoch=2, seed=5)
+    order = torch.tensor([4, 1, 5])
+    some = module(images[order], indices=indices[order], epoch=2, seed=5)
+    assert torch.equal(some, whole[order])
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_seed_epoch_and_occurrence_draw_anew(steps: list[Any], images: Tensor) -> None:
+    """Another seed, another epoch and a second occurrence are other draws."""
+    module = per_sample(*steps)
+    given = {"indices": torch.arange(6), "epoch": 0, "seed": 0}
+    first = module(images, **given)
+    assert torch.equal(module(images, **given), first)
+    for change in ({"seed": 1}, {"epoch": 1}, {"occurrence": 1}):
+        assert not torch.equal(module(images, **given | change), first)
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_global_generators_stay_where_they_are(steps: list[Any], images: Tensor) -> None:
+    """Nothing moves torch's, Python's or NumPy's global generator, not even a step that draws."""
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+    per_sample(*steps)(images)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert np.array_equal(np.random.get_state()[1], before[2])
+
+
+def test_generators_are_put_back_after_an_error(images: Tensor) -> None:
+    """An error in a person's own step leaves the global generators as they were."""
+    wrong: list[str] = []
+
+    def fails(image: object) -> object:
+        torch.rand(1)
+        if wrong:
+            raise ValueError("no")
+        return image
+
+    module = per_sample(v2.RandomHorizontalFlip(), gp.live(fails))
+    before = torch.get_rng_state()
+    wrong.append("from now on")
+    with pytest.raises(ValueError, match="no"):
+        module(images)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_without_an_epoch_each_call_draws_anew(steps: list[Any], images: Tensor) -> None:
+    """Standing alone, the module counts its calls, so that nothing is frozen."""
+    module = per_sample(*steps)
+    assert not torch.equal(module(images), module(images))
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_the_batch_is_never_written(steps: list[Any], images: Tensor) -> None:
+    """The images that are passed in stay as they are, and their memory is not returned."""
+    before = images.clone()
+    result = per_sample(*steps)(images)
+    assert torch.equal(images, before)
+    assert result.untyped_storage().data_ptr() != images.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("steps", CHAINS.values(), ids=CHAINS)
+def test_an_empty_batch_stays_empty(steps: list[Any]) -> None:
+    """No rows in, no rows out."""
+    assert len(per_sample(*steps)(torch.zeros(0, 3, 9, 11, dtype=torch.uint8))) == 0
+
+
+def test_a_callable_gets_what_it_got_in_its_place(images: Tensor) -> None:
+    """Before ToTensor a callable gets a PIL image, after it a tensor, after np.array an array."""
+    seen: list[type] = []
+
+    def see(value: Any) -> Any:
+        seen.append(type(value))
+        return value
+
+    flip, start = v1.RandomHorizontalFlip(), len(seen)
+    per_sample(flip, gp.live(see))(images[:1])
+    per_sample(flip, v1.ToTensor(), gp.live(see))(images[:1])
+    per_sample(flip, np.array, gp.live(see), v1.ToTensor())(images[:1])
+    per_sample(flip, v2.Lambda(see))(images[:1])
+    kinds = [kind for kind in seen[start:] if kind in (Image.Image, Tensor, np.ndarray)]
+    assert {Image.Image, Tensor, np.ndarray} <= set(kinds)
+    assert seen[-1] is Image.Image
+
+
+def test_an_array_comes_back_as_totensor_reads_it(images: Tensor) -> None:
+    """A callable that returns [H, W, C] gives the image that ToTensor would make of it."""
+
+    def mirrored(image: Any) -> np.ndarray:
+        return np.asarray(image)[:, ::-1]
+
+    module = per_sample(v2.RandomHorizontalFlip(p=0), gp.live(mirrored), v1.ToTensor())
+    assert torch.equal(module(images), F.horizontal_flip(images).float() / 255)
+
+
+def test_the_slow_steps_are_named() -> None:
+    """What runs sample by sample is marked; what has a batched form, or is by value, is not."""
+    module = per_sample(v2.RandomHorizontalFlip(), v2.JPEG(50), add_noise, v1.ToTensor())
+    assert module.slow_steps == ("JPEG([50, 50])", "add_noise")
+    assert "add_noise (sample by sample: slow)" in repr(module)
+    assert "ToTensor() (sample" not in repr(module)
+
+
+def test_a_batched_callable_gets_the_whole_batch(images: Tensor) -> None:
+    """gp.batched(fn) is called once with [N, C, H, W], under the rows' own draws."""
+    shapes = []
+
+    def noise(batch: Tensor) -> Tensor:
+        shapes.append(tuple(batch.shape))
+        return batch + torch.rand(len(batch), 1, 1, 1)
+
+    module = PerSample(gp.split_transform([gp.batched(noise)]).each_batch_steps)
+    first = module(images.float(), indices=torch.arange(6), epoch=0)
+    assert torch.equal(module(images.float(), indices=torch.arange(6), epoch=0), first)
+    assert shapes[-1] == (6, 3, 9, 11)
+
+
+def test_sizes_that_differ_in_a_batch_are_an_error(images: Tensor) -> None:
+    """A step that changes sizes by chance cannot make a batch, and the message names it."""
+    module = per_sample(v2.RandomResize(8, 30))
+    with pytest.raises(gp.TransformError) as caught:
+        module(images, indices=torch.arange(6), epoch=0)
+    assert str(caught.value).startswith(
+        "the images of one batch have different sizes after RandomResize"
+    )
+    assert "v2.CenterCrop(112)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("batch", "indices", "message"),
+    [
+        (
+            torch.zeros(3, 4, 4),
+            None,
+            "images is a torch.float32 tensor of shape (3, 4, 4); expected a batch [N, C, H, W].",
+        ),
+        (
+            torch.zeros(2, 3, 4, 4),
+            torch.zeros(3, dtype=torch.int64),
+            "indices is a torch.int64 tensor of shape (3,); expected an int64 tensor of shape "
+            "(2,), the sample number of each row of images.",
+        ),
+        (
+            torch.zeros(2, 3, 4, 4),
+            torch.zeros(2),
+            "indices is a torch.float32 tensor of shape (2,); expected an int64 tensor of shape "
+            "(2,), the sample number of each row of images.",
+        ),
+    ],
+    ids=["no batch", "too many indices", "float indices"],
+)
+def test_bad_batches_are_named(batch: Tensor, indices: Tensor | None, message: str) -> None:
+    """A batch or indices of the wrong shape are refused before anything runs."""
+    with pytest.raises(gp.ArgumentError) as caught:
+        per_sample(v2.RandomHorizontalFlip())(batch, indices=indices)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("indices", "expected"),
+    [([], 0), ([4, 2, 9], 0), ([4, 2, 4, 4, 2], [0, 0, 1, 2, 1])],
+)
+def test_occurrences(indices: list[int], expected: int | list[int]) -> None:
+    """A sample's second place in a batch is its occurrence 1, the third is 2."""
+    found = occurrences(torch.tensor(indices, dtype=torch.int64))
+    assert (found if isinstance(found, int) else found.tolist()) == expected
+
+
+def test_samples_of_one_picture_differ() -> None:
+    """64 copies of one image come out in many ways, not in one."""
+    image = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
+    copies = image.expand(64, -1, -1, -1)
+    result = per_sample(v2.RandomAffine(30), v2.ColorJitter(0.5))(copies)
+    assert len({row.numpy().tobytes() for row in result}) >= 20
