@@ -33,17 +33,20 @@ class Numbered(Dataset[tuple[Tensor, int]]):
 
 
 def preload(data: object, *steps: object, seed: int = 0) -> gp.GPUPreloadDataset:
+    """Preload to the CPU, with these steps."""
     transform = v2.Compose(list(steps)) if steps else None
     return gp.preload(data, transform, device="cpu", seed=seed, progress=False)
 
 
 @pytest.fixture
 def numbered() -> gp.GPUPreloadDataset:
+    """A hundred images that are their own numbers."""
     return preload(Numbered(100))
 
 
 @pytest.fixture(scope="module")
 def photos(photo_folder: Path) -> gp.GPUPreloadDataset:
+    """Twelve small pictures, normalised."""
     return preload(photo_folder, *ONCE, *FLOATS)
 
 
@@ -53,6 +56,7 @@ def numbers(loader: gp.Loader) -> list[int]:
 
 
 def epoch_of(loader: gp.Loader) -> tuple[Tensor, Tensor]:
+    """All images and labels of one epoch, in the order of serving."""
     images, labels = zip(*((i.clone(), x.clone()) for i, x in loader), strict=True)
     return torch.cat(images), torch.cat(labels)
 
@@ -94,8 +98,14 @@ def test_no_global_generator_is_moved(photos: gp.GPUPreloadDataset) -> None:
 
 @pytest.mark.parametrize(
     ("batch_size", "drop_last", "expected"),
-    [(1, False, [1] * 12), (5, False, [5, 5, 2]), (5, True, [5, 5]), (12, True, [12])]
-    + [(100, False, [12]), (100, True, [])],
+    [
+        (1, False, [1] * 12),
+        (5, False, [5, 5, 2]),
+        (5, True, [5, 5]),
+        (12, True, [12]),
+        (100, False, [12]),
+        (100, True, []),
+    ],
 )
 def test_batch_sizes(
     photos: gp.GPUPreloadDataset, batch_size: int, drop_last: bool, expected: list[int]
@@ -211,7 +221,7 @@ def test_the_picture_of_a_sample_depends_on_seed_and_epoch_alone(photo_folder: P
 
 
 def test_epoch_counts_what_was_begun(photos: gp.GPUPreloadDataset) -> None:
-    """loader.epoch is the epoch begun last, also when it was left early; set_epoch sets the next."""
+    """loader.epoch is the epoch begun last, even if left early; set_epoch sets the next."""
     loader = gp.Loader(photos, 5)
     assert loader.epoch == 0
     next(iter(loader))

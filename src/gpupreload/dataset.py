@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, get_worker_info
 
 from gpupreload import draws
-from gpupreload.devices import resolve_device
-from gpupreload.errors import ArgumentError, LoadingError, TransformError
+from gpupreload.arguments import Settings
+from gpupreload.errors import ArgumentError, FreedError, LoadingError, TransformError
 from gpupreload.fetched import Fetched, Item
 from gpupreload.functional.levels import mean_and_std
-from gpupreload.per_sample import PerSample, Rows, occurrences
-from gpupreload.plan import make_plan, own_transform
-from gpupreload.source import Source, open_source
+from gpupreload.per_sample import PerSample
+from gpupreload.plan import Plan, make_plan, once_identity, own_transform
+from gpupreload.probe import generators_kept
+from gpupreload.source import FolderOptions, Source, describe, open_source
+from gpupreload.stages import Rows, occurrences
 from gpupreload.steps import Steps, split_explicit, split_transform
-from gpupreload.store import load, once_identity
+from gpupreload.store import Store, load
 from gpupreload.table import in_units
 
 Transform = Callable[[Any], Any]
@@ -51,6 +54,8 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         progress: whether a bar is shown while loading.
         allow_frozen: whether a random step in `deterministic_transform` is let through, with a
             warning: every epoch then sees the same picture. For teaching.
+        **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
+            see `gpupreload.source.FolderOptions`.
 
     Attributes:
         classes: the class names, in order of their numbers.
@@ -78,43 +83,46 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         workers: int | None = None,
         progress: bool = True,
         allow_frozen: bool = False,
+        **folder: Unpack[FolderOptions],
     ) -> None:
-        found = resolve_device(device)
-        source = open_source(data_root)
+        settings = Settings.checked(device, seed, workers, progress)
+        source = open_source(data_root, **folder)
         first = own_transform(source, deterministic_transform)
-        steps = split_explicit(first, train_aug, source, allow_frozen=allow_frozen)
-        transform = [part for part in (first, train_aug) if part is not None]
-        self._set_up(source, steps, transform, found, seed, workers, progress)
+        with generators_kept():  # data of the caller's own may draw, or seed, while they are read
+            steps = split_explicit(first, train_aug, source, allow_frozen=allow_frozen)
+            plan = make_plan(source, steps, settings.device, allow_frozen=allow_frozen)
+            self._load(source, plan, settings)
+        self._use(steps, [part for part in (first, train_aug) if part is not None])
 
     @classmethod
-    def _preloaded(cls, source: Source, steps: Steps, transform: Any, *settings: Any) -> Self:
+    def _preloaded(
+        cls,
+        source: Source,
+        transform: Transform | None,
+        store_size: tuple[int, int] | None,
+        settings: Settings,
+    ) -> Self:
         self = cls.__new__(cls)
-        self._set_up(source, steps, transform, *settings)
+        transform = own_transform(source, transform)
+        with generators_kept():
+            steps = split_transform(transform, source, store_size=store_size)
+            self._load(source, make_plan(source, steps, settings.device), settings)
+        self._use(steps, transform)
+        self._store_size = store_size
         return self
 
-    def _set_up(
-        self,
-        source: Source,
-        steps: Steps,
-        transform: Any,
-        device: torch.device,
-        seed: int | None,
-        workers: int | None,
-        progress: bool,
-    ) -> None:
-        plan = make_plan(source, steps, device)
-        workers = resolve_workers(workers)
-        self.seed = new_seed() if seed is None else seed
-        draws.key_of(self.seed, 0, 0)  # refuses a seed out of range before the long work
-        self._store = load(source, plan, workers=workers, progress=progress)
-        self._store.hold(self)
+    def _load(self, source: Source, plan: Plan, settings: Settings) -> None:
+        self.seed = settings.seed
+        store = load(source, plan, workers=settings.workers, progress=settings.progress)
+        store.hold(self)
+        self._store: Store | None = store
         self._source: Source | None = source
+        self._store_size: tuple[int, int] | None = None
         self.classes = source.classes or [str(i) for i in range(max(self.targets, default=-1) + 1)]
         self.class_to_idx = source.class_to_idx or {c: i for i, c in enumerate(self.classes)}
         self.samples = self.imgs = source.samples
-        self._use(steps, transform)
         # shared memory, so that the workers of a DataLoader that outlive an epoch see it change
-        self._epoch = torch.tensor(_NO_EPOCH).share_memory_()
+        self._epoch = torch.tensor(_NO_EPOCH, device="cpu").share_memory_()
         self._n_reads = 0
 
     def _use(self, steps: Steps, transform: Any) -> None:
@@ -124,7 +132,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
     # --- what is there
 
     def __len__(self) -> int:
-        return len(self._store.labels)
+        return len(self._held.labels)
 
     @property
     def images(self) -> Tensor:
@@ -133,23 +141,23 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         uint8, or a float type where the once-part cannot be kept in uint8. Writing here would
         change every later batch.
         """
-        return self._store.images
+        return self._held.images
 
     @property
     def labels(self) -> Tensor:
         """The labels, int64 [N] on `device`, in the order of the images; to be read."""
-        return self._store.labels
+        return self._held.labels
 
     @cached_property
     def targets(self) -> list[int]:
         """The labels as a list, as `ImageFolder` keeps them."""
-        targets: list[int] = self._store.labels.tolist()
+        targets: list[int] = self._held.labels_on_cpu.tolist()
         return targets
 
     @property
     def device(self) -> torch.device:
         """Where the images are."""
-        return self._store.device
+        return self._held.device
 
     @property
     def each_batch(self) -> PerSample:
@@ -173,8 +181,11 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
     @transform.setter
     def transform(self, transform: Transform | None) -> None:
         if self._source is None:
-            raise TransformError("in a worker process the transform cannot be changed.")
-        steps = split_transform(transform, self._source)
+            raise TransformError(
+                "this dataset was copied or sent to another process, where it has no link to its "
+                "files, so its transform cannot be split again. Assign it to the original."
+            )
+        steps = split_transform(transform, self._source, store_size=self._store_size)
         if once_identity(steps) != once_identity(self.steps):
             raise TransformError(
                 "this transform has another once-part than the images were loaded with, so they "
@@ -196,19 +207,35 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> Item:
         """Return (image, label): the image [C, H, W] on `device`, after the whole transform."""
-        number = index.__index__()
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"index {number} is out of range for {len(self):,} images.")
-        return self.__getitems__([number % len(self)])[0]
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"the index is {describe(index)}; expected an int. "
+                "For several images, use torch.utils.data.Subset(dataset, indices)."
+            ) from None
+        return self.__getitems__([number])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> Fetched:
         """Read many at once, with one gather: what a `DataLoader` calls for each batch."""
         self._check_worker()
-        wanted = torch.as_tensor(indices, dtype=torch.int64)
+        wanted = self._in_range(torch.as_tensor(indices, dtype=torch.int64, device="cpu"))
         on_device = wanted.to(self.device)
-        images = self._store.images.index_select(0, on_device)
-        labels = self._store.labels.index_select(0, on_device)
-        return Fetched(self._each_batch.run(images, self._rows(wanted)), labels)
+        images = self.images.index_select(0, on_device)
+        labels = labels_on_cpu = self._held.labels_on_cpu.index_select(0, wanted)
+        if self.device.type != "cpu":
+            labels = self.labels.index_select(0, on_device)
+        images = self._each_batch.run(images, self._rows(wanted))
+        return Fetched(images, labels, labels_on_cpu)
+
+    def _in_range(self, indices: Tensor) -> Tensor:
+        """Count negative indices from the end; on a GPU one out of range would end the process."""
+        n_images = len(self)
+        low, high = map(int, indices.aminmax()) if len(indices) else (0, 0)
+        if low < -n_images or high >= n_images:
+            wrong = low if low < -n_images else high
+            raise IndexError(f"index {wrong} is out of range for {n_images:,} images.")
+        return indices % n_images if low < 0 else indices
 
     def _rows(self, indices: Tensor) -> Rows:
         epoch, seed = int(self._epoch), self.seed
@@ -240,10 +267,11 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
                 break
             deterministic.append(step)
         run = PerSample(deterministic).run
+        numbers = torch.arange(len(self), device="cpu")
         out: Tensor | None = None
         for start in range(0, len(self), _CHUNK):
             rows = slice(start, start + _CHUNK)
-            images = run(self.images[rows].clone(), Rows(0, 0, torch.arange(len(self))[rows]))
+            images = run(self.images[rows].clone(), Rows(0, 0, numbers[rows]))
             images = images if images.is_floating_point() else images.to(torch.float32).div_(255)
             if out is None:
                 out = images.new_empty((len(self), *images.shape[1:]))
@@ -259,7 +287,16 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         Returns:
             The bytes given back; 0 where another dataset that shares the store still holds it.
         """
-        return self._store.release(self)
+        store, self._store = self._store, None
+        return 0 if store is None else store.release(self)
+
+    @property
+    def _held(self) -> Store:
+        if self._store is None:
+            raise FreedError(
+                "this dataset's memory was given back with free(); preload the data again."
+            )
+        return self._store
 
     def __enter__(self) -> Self:
         return self
@@ -276,8 +313,14 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         # a source may hold what no other process can use (locks, open files, functions)
         return {**self.__dict__, "_source": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._epoch.share_memory_()
+        if self._store is not None:
+            self._store.hold(self)
+
     def __repr__(self) -> str:
-        if not self._store.n_bytes:
+        if self._store is None:
             return "GPUPreloadDataset: freed"
         shape = "×".join(str(side) for side in self.images.shape[1:])
         stored_as = str(self.images.dtype).removeprefix("torch.")
@@ -304,6 +347,7 @@ def preload(
     workers: int | None = None,
     progress: bool = True,
     store_size: tuple[int, int] | None = None,
+    **folder: Unpack[FolderOptions],
 ) -> GPUPreloadDataset:
     """Decode every image once, run the deterministic part once, and keep the pixels on the device.
 
@@ -319,6 +363,8 @@ def preload(
         progress: whether a bar is shown while loading.
         store_size: (height, width) in pixels to which every image is resized and centre-cropped
             once, before a random crop that photos of different sizes cannot go without.
+        **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
+            see `gpupreload.source.FolderOptions`.
 
     Returns:
         The dataset. Preloading the same files with the same once-part again, while it lives,
@@ -329,33 +375,9 @@ def preload(
         FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
             the transform or the device cannot be used.
     """
-    found = resolve_device(device)
-    source = open_source(data)
-    transform = own_transform(source, transform)
-    steps = split_transform(transform, source, store_size=store_size)
-    return GPUPreloadDataset._preloaded(source, steps, transform, found, seed, workers, progress)
-
-
-def resolve_workers(workers: int | None) -> int:
-    """Return the number of decoding threads: as asked, or one for each CPU this process may use."""
-    if workers is None:
-        return min(
-            32,
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1,
-        )
-    if not isinstance(workers, int) or workers < 1:
-        raise ArgumentError(
-            f"workers is {workers!r}; expected the number of decoding threads, 1 or more, "
-            "or None for one a CPU."
-        )
-    return workers
-
-
-def new_seed() -> int:
-    """Draw a seed from torch's global generator: what `seed=None` means."""
-    return int(torch.randint(0, 2**63 - 1, ()))
+    settings = Settings.checked(device, seed, workers, progress)
+    source = open_source(data, **folder)
+    return GPUPreloadDataset._preloaded(source, transform, store_size, settings)
 
 
 def _names(steps: Steps) -> str:

@@ -1,5 +1,6 @@
-"""The ways gpupreload can fail. Each message says what was expected, what came, and what to do next.
+"""The ways gpupreload can fail.
 
+Each message says what was expected, what came, and what to do next.
 Every class here derives from `GPUPreloadError`, and from the built-in exception that a caller
 of torchvision or PyTorch would already be catching in the same place.
 """
@@ -27,7 +28,7 @@ class UnreadableError(DataError):
 
 
 class SizeError(DataError):
-    """The images do not come out of the deterministic steps in one size, so they cannot be stored."""
+    """The images do not come out of the deterministic steps in one size."""
 
 
 class TransformError(GPUPreloadError, ValueError):

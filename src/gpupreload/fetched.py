@@ -28,11 +28,12 @@ class Fetched(Sequence[Item]):
 
     Attributes:
         images: [N, C, H, W].
-        labels: int64 [N].
+        labels: int64 [N], on the device of the images.
+        labels_on_cpu: the same on the CPU, so that a look at one does not wait for the device.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
+    def __init__(self, images: Tensor, labels: Tensor, labels_on_cpu: Tensor) -> None:
+        self.images, self.labels, self.labels_on_cpu = images, labels, labels_on_cpu
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -43,11 +44,12 @@ class Fetched(Sequence[Item]):
     def __getitem__(self, index: slice) -> Fetched: ...
     def __getitem__(self, index: int | slice) -> Item | Fetched:
         if isinstance(index, slice):
-            return Fetched(self.images[index], self.labels[index])
-        return Item((self.images[index], int(self.labels[index])))
+            parts = (self.images, self.labels, self.labels_on_cpu)
+            return Fetched(*(part[index] for part in parts))
+        return Item((self.images[index], int(self.labels_on_cpu[index])))
 
     def __iter__(self) -> Iterator[Item]:
-        return map(Item, zip(self.images, self.labels.tolist(), strict=True))
+        return map(Item, zip(self.images, self.labels_on_cpu.tolist(), strict=True))
 
 
 class Batch(list[Tensor]):

@@ -11,8 +11,8 @@ from torch import Tensor
 from gpupreload import draws
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, LoadingError
-from gpupreload.per_sample import Rows
 from gpupreload.source import describe
+from gpupreload.stages import Rows
 
 # Batches are made several at a time where they are small, for then the calls to PyTorch cost more
 # than the bytes. Blocks of 8 MiB stay in a CPU's last cache: measured best at 3×32×32, where they

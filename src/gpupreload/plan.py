@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from gpupreload.devices import memory_of, resolve_device
-from gpupreload.errors import ArgumentError, DoesNotFitError
-from gpupreload.resident import resident_bytes
-from gpupreload.source import ImageSpec, Source, open_source
-from gpupreload.steps import Steps, split_transform
+from gpupreload.errors import ArgumentError, DoesNotFitError, FrozenAugmentationError
+from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.probe import generators_kept
+from gpupreload.resident import find, resident_bytes
+from gpupreload.source import FolderOptions, ImageSpec, Source, open_source
+from gpupreload.steps import Steps, fingerprint, split_transform
 from gpupreload.table import Table, in_bytes_and_units, in_units
 
 # decoded images in flight while loading; one larger than this is decoded alone
 DECODE_BUDGET = 128 << 20
 # of the device's memory, kept free for the model and its activations
 _MARGIN = 0.1
+# why a file below the folder is no sample, by `PassedOver.kind`
+_KINDS = {
+    "hidden": "hidden",
+    "system": "of the operating system",
+    "suffix": "with a suffix that is no image's",
+    "root": "outside the class folders",
+    "link": "linked twice",
+    "special": "no regular files",
+    "class": "of classes left out",
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,9 @@ class Plan:
         decoding_bytes: memory of the host that decoding takes at most, beside the store.
         margin_bytes: what the verdict leaves for the model: a tenth of the device's memory.
         resident_bytes: what stores that are alive already take on this device.
-        n_decoded: how many images were decoded to find all this; 0 where headers told.
+        is_resident: whether one of them holds just this, so that a preload would share it.
+        passed_over: how many files below the folder are no samples, by the kind of the reason.
+        n_decoded: how many times an image was decoded to find all this; 0 where headers told.
         steps: which step of the transform runs when, and why.
     """
 
@@ -54,6 +68,8 @@ class Plan:
     decoding_bytes: int
     margin_bytes: int
     resident_bytes: int
+    is_resident: bool
+    passed_over: Mapping[str, int]
     n_decoded: int
     steps: Steps
 
@@ -81,7 +97,7 @@ class Plan:
     @property
     def peak_bytes(self) -> int:
         """The most that loading takes: the store, and decoding (in the host's memory)."""
-        return self.store_bytes + self.decoding_bytes
+        return 0 if self.is_resident else self.store_bytes + self.decoding_bytes
 
     @property
     def fits(self) -> bool:
@@ -90,13 +106,16 @@ class Plan:
 
     @property
     def needed_on_device(self) -> int:
-        """The most that loading takes of the device's own memory."""
-        return self.peak_bytes if self.device.type == "cpu" else self.store_bytes
+        """The most that loading takes of the device's own memory; 0 where it is loaded already."""
+        on_host = self.device.type == "cpu" or self.is_resident
+        return self.peak_bytes if on_host else self.store_bytes
 
     @property
     def verdict(self) -> str:
         """Whether it fits, in one sentence."""
         left = self.free_bytes - self.needed_on_device
+        if self.is_resident:
+            return "is loaded already: preloading it again shares what is there"
         if left < 0:
             return f"does not fit: {in_units(-left)} too much"
         if left < self.margin_bytes:
@@ -149,6 +168,9 @@ class Plan:
         if self.resident_bytes:
             alive = f"{in_units(self.resident_bytes)} on {self.device}; free() gives them back"
             rows.insert(-2, ("stores alive", alive))
+        if self.passed_over:
+            kinds = ", ".join(f"{n:,} {_KINDS[kind]}" for kind, n in self.passed_over.items())
+            rows.insert(2, ("passed over", f"{sum(self.passed_over.values()):,} files: {kinds}"))
         return Table(tuple(rows), title=f"Plan for {self.name}")
 
     def _classes(self) -> str:
@@ -165,7 +187,7 @@ class Plan:
     def _found_from(self) -> str:
         if not self.n_decoded:
             return "file headers; no image was decoded"
-        return f"{self.n_decoded:,} images that were decoded; loading checks the others"
+        return f"decoding a few images, {self.n_decoded:,} times in all; loading checks the others"
 
     def __str__(self) -> str:
         return f"{self.table}\n\n{self.steps}"
@@ -182,6 +204,7 @@ def plan(
     *,
     device: str | torch.device | None = None,
     store_size: tuple[int, int] | None = None,
+    **folder: Unpack[FolderOptions],
 ) -> Plan:
     """Say what preloading would need and do, without loading anything.
 
@@ -196,6 +219,8 @@ def plan(
         device: None means CUDA if there is one, else MPS, else the CPU.
         store_size: (height, width) in pixels to which every image is resized and centre-cropped
             once, before a random crop that photos of different sizes cannot go without.
+        **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
+            see `gpupreload.source.FolderOptions`.
 
     Raises:
         FolderError, UnreadableError, DataError: the data cannot be used.
@@ -210,9 +235,10 @@ def plan(
     (233318400, 58329600, 12400)
     """
     found = resolve_device(device)
-    source = open_source(data)
-    steps = split_transform(own_transform(source, transform), source, store_size=store_size)
-    return make_plan(source, steps, found)
+    source = open_source(data, **folder)
+    with generators_kept():  # data of the caller's own may draw, or seed, while they are read
+        steps = split_transform(own_transform(source, transform), source, store_size=store_size)
+        return make_plan(source, steps, found)
 
 
 def own_transform(source: Source, transform: Callable[[Any], Any] | None) -> Any:
@@ -225,9 +251,12 @@ def own_transform(source: Source, transform: Callable[[Any], Any] | None) -> Any
     return transform if transform is not None else source.transform
 
 
-def make_plan(source: Source, steps: Steps, device: torch.device) -> Plan:
+def make_plan(
+    source: Source, steps: Steps, device: torch.device, *, allow_frozen: bool = False
+) -> Plan:
     """Plan for a source and a split that are there already."""
     stored = _stored(steps)
+    n_read = 0 if source.has_headers or allow_frozen else _check_not_random(source)
     memory = memory_of(device)
     return Plan(
         name=source.name,
@@ -241,26 +270,68 @@ def make_plan(source: Source, steps: Steps, device: torch.device) -> Plan:
         decoding_bytes=_decoding_bytes(source),
         margin_bytes=int(_MARGIN * memory.total),
         resident_bytes=resident_bytes(device),
-        n_decoded=source.n_decoded + steps.n_decoded,
+        is_resident=find(identity_of(source, steps), device) is not None,
+        passed_over=MappingProxyType(dict(Counter(p.kind for p in source.passed_over))),
+        n_decoded=source.n_decoded + steps.n_decoded + n_read,
         steps=steps,
     )
 
 
+def identity_of(source: Source, steps: Steps) -> Hashable | None:
+    """Say what a store will hold: the source's contents and the once-part; None if unknown."""
+    contents = source.identity()
+    return None if contents is None else (contents, once_identity(steps))
+
+
+def once_identity(steps: Steps) -> Hashable:
+    """Say what the once-part does: equal for equal settings of equal classes, in order.
+
+    Conversions at its end do not count, for the same pixels are stored without them.
+    """
+    once = list(steps.once)
+    while once and type(once[-1]) in UNCHANGED_ON_TENSORS:
+        once.pop()
+    return tuple(fingerprint(transform) for transform in once)
+
+
+def _check_not_random(source: Source) -> int:
+    """Read a few items twice; raise where they change by themselves. Returns the readings made."""
+    for i in source.specs:
+        first = source.read(i)
+        # one that seeds a generator by itself leaves it the same after each reading
+        with generators_kept() as moved:
+            second = source.read(i)
+            sign = moved()
+        if sign or _contents(*first) != _contents(*second):
+            how = f" ({sign})" if sign else ""
+            raise FrozenAugmentationError(
+                f"{source.where(i)} is drawn anew each time it is read{how}. Read once, its one "
+                "draw would be frozen: every epoch would show the same picture. Take the random "
+                "steps out of the data, and pass them as the transform."
+            )
+    return 2 * len(source.specs)
+
+
+def _contents(image: Any, label: int) -> tuple[bytes, int]:
+    if isinstance(image, torch.Tensor):
+        image = image.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return image.tobytes(), label
+
+
 def _class_counts(source: Source) -> dict[str, int]:
+    """Count images per class; labels that go beyond the class names go by their numbers."""
     if source.targets is None:
         return {}
     counts = Counter(source.targets)
-    names = source.classes or [str(i) for i in range(max(counts, default=-1) + 1)]
-    return {name: counts[i] for i, name in enumerate(names)}
+    numbers = source.class_to_idx or {}
+    if not set(counts) <= set(numbers.values()):
+        numbers = {str(number): number for number in sorted(counts)}
+    return {name: counts[number] for name, number in numbers.items()}
 
 
 def _decoding_bytes(source: Source) -> int:
-    """The most that decoded images in flight take: the budget, or one image that is larger.
-
-    An image counts twice: decoders work in a buffer of their own.
-    """
-    largest = max(2 * spec.channels * spec.height * spec.width for spec in source.specs.values())
-    return max(DECODE_BUDGET, largest)
+    """The most that decoded images in flight take: the budget, or one image that is larger."""
+    return max(DECODE_BUDGET, *(spec.decoding_bytes for spec in source.specs.values()))
 
 
 def _stored(steps: Steps) -> ImageSpec:

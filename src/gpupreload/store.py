@@ -6,7 +6,8 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -14,18 +15,16 @@ import torch
 from torch import Tensor
 
 from gpupreload import resident
+from gpupreload.catalog import kind_of
 from gpupreload.errors import (
     DoesNotFitError,
-    FreedError,
-    GPUPreloadError,
     SizeError,
     TransformError,
     UnreadableError,
 )
-from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
-from gpupreload.plan import DECODE_BUDGET, Plan
+from gpupreload.plan import DECODE_BUDGET, Plan, identity_of
 from gpupreload.source import Source, list_of_unreadable
-from gpupreload.steps import Steps, fingerprint
+from gpupreload.steps import Step, Steps
 from gpupreload.table import in_units
 
 # of rows that wait for a device in one staging buffer: large enough for full copy bandwidth
@@ -37,32 +36,38 @@ Progress = Callable[[int], None]
 class Store:
     """Pixels and labels on a device, shared by the datasets that serve them.
 
+    Args:
+        images: [N, C, H, W].
+        labels: int64 [N] on the CPU; a copy goes to the images' device.
+
     Attributes:
         identity: equal for stores that hold the same, or None where that cannot be told.
         device: where the tensors are.
+        labels_on_cpu: the labels, to be read without waiting for a device.
     """
 
     def __init__(self, images: Tensor, labels: Tensor, identity: Hashable | None = None) -> None:
         self.identity = identity
         self.device = images.device
-        self._tensors: tuple[Tensor, Tensor] | None = (images, labels)
+        self.labels_on_cpu = labels
+        self._tensors = (images, labels.to(images.device))
         self._holders: WeakSet[Any] = WeakSet()
         resident.register(self)
 
     @property
     def images(self) -> Tensor:
         """The pixels [N, C, H, W], uint8 or float; to be read, never written."""
-        return self._held()[0]
+        return self._tensors[0]
 
     @property
     def labels(self) -> Tensor:
         """The labels, int64 [N]."""
-        return self._held()[1]
+        return self._tensors[1]
 
     @property
     def n_bytes(self) -> int:
         """The bytes of both tensors; 0 once they are freed."""
-        return sum(tensor.nbytes for tensor in self._tensors or ())
+        return sum(tensor.nbytes for tensor in self._tensors)
 
     def hold(self, holder: Any) -> None:
         """Note that a dataset serves from this store."""
@@ -73,21 +78,15 @@ class Store:
         self._holders.discard(holder)
         if self._holders:
             return 0
-        n_bytes, self._tensors = self.n_bytes, None
+        n_bytes = self.n_bytes
+        self._tensors = (self.images.new_empty(0), self.labels.new_empty(0))
         if n_bytes and self.device.type == "cuda":
             torch.cuda.empty_cache()
         return n_bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
         # torch hands a CPU tensor to a worker process as shared memory; who holds it stays here
-        return Store, self._held()
-
-    def _held(self) -> tuple[Tensor, Tensor]:
-        if self._tensors is None:
-            raise FreedError(
-                "this dataset's memory was given back with free(); preload the data again."
-            )
-        return self._tensors
+        return Store, (self.images, self.labels_on_cpu)
 
 
 class ByteBudget:
@@ -130,34 +129,17 @@ def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
         UnreadableError: files that cannot be read, all of them; after the others were read.
         SizeError: an image did not come out in the planned size.
     """
-    identity = identity_of(source, plan)
+    identity = identity_of(source, plan.steps)
     living = resident.find(identity, plan.device)
     if isinstance(living, Store):
         return living
     plan.check_fits()
     images = _allocate(plan)
-    labels = torch.empty(plan.n_images, dtype=torch.int64)
+    labels = torch.empty(plan.n_images, dtype=torch.int64, device="cpu")
     rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
     with _bar(plan, progress) as advance:
         _fill(rows, labels, _Decoding(source, plan), workers, advance)
-    return Store(images, labels.to(plan.device), identity)
-
-
-def identity_of(source: Source, plan: Plan) -> Hashable | None:
-    """Say what a store will hold: the source's contents and the once-part; None if unknown."""
-    contents = source.identity()
-    return None if contents is None else (contents, once_identity(plan.steps))
-
-
-def once_identity(steps: Steps) -> Hashable:
-    """Say what the once-part does: equal for equal settings of equal classes, in order.
-
-    Conversions at its end do not count, for the same pixels are stored without them.
-    """
-    once = list(steps.once)
-    while once and type(once[-1]) in UNCHANGED_ON_TENSORS:
-        once.pop()
-    return tuple(fingerprint(transform) for transform in once)
+    return Store(images, labels, identity)
 
 
 def _allocate(plan: Plan) -> Tensor:
@@ -178,13 +160,15 @@ class _Decoding:
 
     def __init__(self, source: Source, plan: Plan) -> None:
         self.source, self.plan = source, plan
+        self._steps = _named_steps(plan.steps)
         self._budget = ByteBudget(DECODE_BUDGET)
+        # of an item that was not looked at, the largest of the others is the best guess
+        self._largest = max(spec.decoding_bytes for spec in source.specs.values())
 
     def __call__(self, index: int, row: Tensor) -> int:
         """Fill one row, and return the item's label."""
         spec = self.source.specs.get(index)
-        n_bytes = 2 * spec.channels * spec.height * spec.width if spec else DECODE_BUDGET
-        with self._budget.hold(n_bytes):
+        with self._budget.hold(spec.decoding_bytes if spec else self._largest):
             image, label = self.source.read(index)
             pixels = self._run_once(image, index)
             if pixels.shape != row.shape or pixels.dtype != row.dtype:
@@ -194,14 +178,13 @@ class _Decoding:
 
     def _run_once(self, image: Any, index: int) -> Tensor:
         try:
-            return self.plan.steps.run_once(image)
-        except GPUPreloadError:
-            raise
-        except Exception as error:
+            return self._steps.run_once(image)
+        except _StepFailedError as failed:
+            raise TransformError(f"{self.source.where(index)}: {failed}") from failed.__cause__
+        except TypeError as error:
             raise TransformError(
-                f"{self.source.where(index)}: the once-part of the transform failed with "
-                f"{type(error).__name__}: {error}"
-            ) from error
+                f"{self.source.where(index)}: the once-part of the transform: {error}"
+            ) from None
 
     def _unlike_plan(self, pixels: Tensor, index: int) -> str:
         return (
@@ -210,6 +193,35 @@ class _Decoding:
             f"{self.plan.shape}. Every image must come out alike: add v2.RGB() and "
             f"v2.Resize({self.plan.shape[1:]}) to the deterministic steps."
         )
+
+
+class _StepFailedError(Exception):
+    """A step of the once-part raised; the text says which, and what."""
+
+
+def _named_steps(steps: Steps) -> Steps:
+    """The same steps, each of which says its name where it fails."""
+    lock = threading.Lock()
+    rows = (replace(row, transform=_NamedStep(row, lock)) for row in steps.rows)
+    return replace(steps, rows=tuple(rows))
+
+
+class _NamedStep:
+    """A step for several threads; those of the caller's own making may bear only one at a time."""
+
+    def __init__(self, step: Step, lock: threading.Lock) -> None:
+        self._step = step
+        self._is_known = kind_of(step.transform) == "deterministic"
+        self._alone = nullcontext() if self._is_known else lock
+
+    def __call__(self, image: Any) -> Any:
+        with self._alone:
+            try:
+                return self._step.transform(image)
+            except Exception as error:
+                raise _StepFailedError(
+                    f"{self._step.name} raised {type(error).__name__}: {error}"
+                ) from error
 
 
 class _InPlace:
@@ -236,7 +248,8 @@ class _Staged:
         self.n_rows = max(1, _STAGING_BYTES // max(1, images[:1].nbytes))
         pinned = images.device.type == "cuda"
         shape = (self.n_rows, *images.shape[1:])
-        self._buffers = [torch.empty(shape, dtype=images.dtype, pin_memory=pinned) for _ in "ab"]
+        settings: dict[str, Any] = {"dtype": images.dtype, "device": "cpu", "pin_memory": pinned}
+        self._buffers = [torch.empty(shape, **settings) for _ in "ab"]
         self._sent: list[torch.cuda.Event | None] = [None, None]
 
     def rows(self, start: int, stop: int) -> Tensor:
