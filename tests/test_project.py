@@ -26,8 +26,9 @@ ORDER = [
     *("tree", "wrong_folder", "folder", "unreadable", "jpeg", "decode", "source", "devices"),
     *("cover", "catalog", "settings", "leaves", "probe", "made_up"),
     *("trace", "refusals", "division", "parts", "steps"),
-    *("splitmix", "draws", "functional", "native", "per_sample"),
-    *("resident", "plan", "store", "fetched", "dataset", "loader"),
+    *("splitmix", "draws", "functional", "native", "stages", "per_sample"),
+    *("arguments", "resident", "plan", "store", "fetched", "dataset", "loader"),
+    *("repeats", "frozen"),
     *("timing", "show", "explore", "photos"),
 ]
 

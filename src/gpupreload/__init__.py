@@ -23,6 +23,7 @@ from gpupreload.errors import (
     TransformError,
     UnreadableError,
 )
+from gpupreload.frozen import FrozenReport, find_frozen
 from gpupreload.loader import Loader
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
@@ -39,6 +40,7 @@ __all__ = [
     "FolderError",
     "FreedError",
     "FrozenAugmentationError",
+    "FrozenReport",
     "GPUPreloadDataset",
     "GPUPreloadError",
     "Loader",
@@ -50,6 +52,7 @@ __all__ = [
     "TransformError",
     "UnreadableError",
     "batched",
+    "find_frozen",
     "live",
     "once",
     "plan",

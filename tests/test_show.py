@@ -1,0 +1,119 @@
+"""Pictures of batches: what is drawn, and what is left behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.v2 as v2
+from torch import Tensor
+
+import gpupreload as gp
+from gpupreload.show import to_pictures
+
+MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]
+
+
+@pytest.fixture(scope="module")
+def photos(photo_folder: Path) -> gp.GPUPreloadDataset:
+    """Twelve small pictures, normalised."""
+    steps = [v2.Resize((9, 7)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    transform = v2.Compose([*steps, v2.Normalize(MEAN, STD)])
+    return gp.preload(photo_folder, transform, device="cpu", progress=False)
+
+
+def drawn(figure: object) -> list[np.ndarray]:
+    """The pixels of each picture in a figure."""
+    return [np.asarray(axis.images[0].get_array()) for axis in figure.axes if axis.images]
+
+
+def titles(figure: object) -> list[str]:
+    """The text above each picture."""
+    return [axis.get_title() for axis in figure.axes if axis.images]
+
+
+def test_normalised_images_are_drawn_as_they_were(photos: gp.GPUPreloadDataset) -> None:
+    """Given the dataset, Normalize is undone: what is drawn is the stored uint8 picture."""
+    images, labels = next(iter(gp.Loader(photos, 12)))
+    pictures = drawn(gp.show_batch(images, labels, photos))
+    stored = photos.images.permute(0, 2, 3, 1).numpy()
+    assert np.array_equal(np.stack(pictures), stored)
+
+
+def test_names_are_the_classes(photos: gp.GPUPreloadDataset) -> None:
+    """Labels are drawn as class names, from the dataset or from a list; else as numbers."""
+    images, labels = next(iter(gp.Loader(photos, 12)))
+    expected = ["cat"] * 4 + ["dog"] * 4 + ["owl"] * 4
+    assert titles(gp.show_batch(images, labels, photos)) == expected
+    assert titles(gp.show_batch(images, labels, ["a", "b", "c"]))[::4] == ["a", "b", "c"]
+    assert titles(gp.show_batch(images, labels.tolist()))[::4] == ["0", "1", "2"]
+    assert titles(gp.show_batch(images)) == [""] * 12
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (torch.tensor([[[0, 255]]], dtype=torch.uint8), [[[0, 0, 0], [255, 255, 255]]]),
+        (torch.tensor([[[0.0, 0.5]]]), [[[0, 0, 0], [128, 128, 128]]]),
+        (torch.tensor([[[-1.0, 2.0]]]), [[[0, 0, 0], [255, 255, 255]]]),
+        (torch.tensor([[[1.0]], [[0.0]], [[0.2]]]), [[[255, 0, 51]]]),
+    ],
+    ids=["uint8", "floats", "out of range", "colour"],
+)
+def test_to_pictures(image: Tensor, expected: list[list[list[int]]]) -> None:
+    """One or three channels, bytes or floats in [0, 1], become bytes of three channels."""
+    assert to_pictures(image).tolist() == [expected]
+
+
+def test_at_most_n_images_are_drawn(photos: gp.GPUPreloadDataset) -> None:
+    """A large batch is cut to n images; a small one leaves the rest of the grid empty."""
+    images, _ = next(iter(gp.Loader(photos, 12)))
+    assert len(drawn(gp.show_batch(images, n=5, columns=2))) == 5
+    assert len(drawn(gp.show_batch(images[:1]))) == 1
+
+
+def test_no_figure_is_left_open(photos: gp.GPUPreloadDataset) -> None:
+    """Pyplot knows nothing of the figures, so 25 previews leave none open."""
+    import matplotlib.pyplot as plt
+
+    images, labels = next(iter(gp.Loader(photos, 12)))
+    before = plt.get_fignums()
+    for _ in range(25):
+        gp.show_batch(images, labels, photos)
+    assert plt.get_fignums() == before
+
+
+def test_a_figure_draws_itself_in_a_notebook(photos: gp.GPUPreloadDataset) -> None:
+    """Jupyter gets a PNG, and a short text that holds no pixels and no address."""
+    figure = gp.show_batch(photos.images)
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert repr(figure).startswith("<a picture of ")
+
+
+def test_other_shapes_are_refused() -> None:
+    """Only images of one or three channels can be drawn, and the message says so."""
+    with pytest.raises(gp.ArgumentError) as caught:
+        gp.show_batch(torch.zeros(2, 5, 4, 4))
+    assert str(caught.value) == (
+        "images is a torch.float32 tensor of shape (2, 5, 4, 4); expected [N, C, H, W] or "
+        "[C, H, W] with C of 1 or 3."
+    )
+
+
+def test_without_matplotlib_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Matplotlib is optional; a picture without it is a clear error."""
+    from gpupreload import show
+
+    show._figure_class.cache_clear()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError) as caught:
+        gp.show_batch(torch.zeros(1, 3, 4, 4))
+    assert str(caught.value) == (
+        "pictures need Matplotlib, which is not installed: pip install 'gpupreload[lab]'"
+    )
+    show._figure_class.cache_clear()
