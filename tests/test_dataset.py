@@ -322,7 +322,9 @@ def test_a_negative_epoch(plain: gp.GPUPreloadDataset) -> None:
     """Epochs count from 0."""
     with pytest.raises(gp.ArgumentError) as raised:
         plain.set_epoch(-1)
-    assert str(raised.value) == "epoch is -1; expected 0 or more, or None for fresh draws."
+    assert str(raised.value) == (
+        "epoch is -1; expected a whole number, 0 or more, or None for fresh draws."
+    )
 
 
 # --- the explicit form

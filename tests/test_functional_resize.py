@@ -73,6 +73,18 @@ def test_each_row_is_resized_from_its_own_box(
             assert torch.equal(resized, in_a_loop(images, boxes, size, mode, antialias))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_nearest_pixel_is_torchvisions_for_every_length(mode: str, dtype: torch.dtype) -> None:
+    """Boxes of 1 to 64 pixels fall on torchvision's pixels, rounding errors included."""
+    images = torch.arange(64).to(dtype).expand(64, 1, 1, 64)
+    zero, one, width = torch.zeros(64).long(), torch.ones(64).long(), torch.arange(1, 65)
+    boxes = torch.stack([zero, zero, one, width], 1)
+    for n_out in (3, 7, 10, 24, 41, 49, 63, 90):
+        resized = resized_crop(images, *boxes.unbind(1), (1, n_out), interpolation=mode)
+        assert torch.equal(resized, in_a_loop(images, boxes, (1, n_out), mode, True))
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("mode", MODES)
 def test_channels_last_images_are_resized_alike(mode: str, dtype: torch.dtype) -> None:

@@ -314,3 +314,20 @@ def test_other_datasets_are_refused(photo_folder: Path) -> None:
 def test_num_workers_0_and_pin_memory_false_are_taken(numbered: gp.GPUPreloadDataset) -> None:
     """The settings that are right for resident data may stay when a DataLoader is replaced."""
     assert len(gp.Loader(numbered, 10, num_workers=0, pin_memory=False)) == 10
+
+
+def test_tensors_of_ours_do_not_follow_the_default_device(photos: gp.GPUPreloadDataset) -> None:
+    """A torch.set_default_device for a model does not move what must be on the CPU."""
+    with torch.device("meta"):
+        images, labels = next(iter(gp.Loader(photos, 5, shuffle=True)))
+        single = photos[3][0]
+    assert images.device.type == labels.device.type == single.device.type == "cpu"
+
+
+def test_the_repr_of_a_loader_over_a_freed_dataset(photo_folder: Path) -> None:
+    """A loader can be shown after its dataset was freed."""
+    ours = preload(photo_folder, v2.Resize((4, 5)))
+    loader = gp.Loader(ours, 5, shuffle=True, seed=3)
+    assert repr(loader) == "Loader: 3 batches of 5 on cpu, shuffle=True, seed=3, epoch=0"
+    ours.free()
+    assert repr(loader) == "Loader: its dataset was freed"

@@ -201,8 +201,10 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
 
         Until this is called, every reading draws anew.
         """
-        if epoch is not None and epoch < 0:
-            raise ArgumentError(f"epoch is {epoch}; expected 0 or more, or None for fresh draws.")
+        if epoch is not None and (not isinstance(epoch, int) or epoch < 0):
+            raise ArgumentError(
+                f"epoch is {epoch!r}; expected a whole number, 0 or more, or None for fresh draws."
+            )
         self._epoch.fill_(_NO_EPOCH if epoch is None else epoch)
 
     def __getitem__(self, index: int) -> Item:
@@ -368,7 +370,8 @@ def preload(
 
     Returns:
         The dataset. Preloading the same files with the same once-part again, while it lives,
-        shares its store and takes no time; changed files are loaded anew.
+        shares its store and takes no time; changed files are loaded anew, and so is any dataset
+        that is not made of files, for its contents cannot be compared.
 
     Raises:
         DoesNotFitError: the device has not the memory; before any image is decoded.

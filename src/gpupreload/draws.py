@@ -308,7 +308,7 @@ def _inside(random: Tensor) -> Tensor:
 def _state(seed: int, **numbers: int) -> Tensor:
     """The state below the seed that these numbers lead to, int64 [1]."""
     if not torch.compiler.is_compiling():
-        return torch.tensor([splitmix.signed(_scalar_state(seed, **numbers))])
+        return torch.tensor([splitmix.signed(_scalar_state(seed, **numbers))], device="cpu")
     # a traced seed may be a symbolic int64, in which SplitMix64's products do not fit
     state = torch.full((1,), splitmix.signed(seed))
     for number in (0, *numbers.values()):

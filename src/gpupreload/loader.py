@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpupreload import draws
 from gpupreload.dataset import GPUPreloadDataset
-from gpupreload.errors import ArgumentError, LoadingError
+from gpupreload.errors import ArgumentError, FreedError, LoadingError
 from gpupreload.source import describe
 from gpupreload.stages import Rows
 
@@ -90,8 +90,8 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next `iter(loader)` begin this epoch; the ones after it count on from there."""
-        if epoch < 0:
-            raise ArgumentError(f"epoch is {epoch}; expected 0 or more.")
+        if not isinstance(epoch, int) or epoch < 0:
+            raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
         self._next_epoch = epoch
 
     def __len__(self) -> int:
@@ -122,15 +122,16 @@ class Loader:
         order = (
             draws.permutation(self.seed, epoch, n_images)
             if self.shuffle
-            else torch.arange(n_images)
+            else torch.arange(n_images, device="cpu")
         )
         return order[: len(self) * self.batch_size]
 
     def __repr__(self) -> str:
-        return (
-            f"Loader: {len(self):,} batches of {self.batch_size:,} on {self.dataset.device}, "
-            f"shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
-        )
+        try:
+            what = f"{len(self):,} batches of {self.batch_size:,} on {self.dataset.device}"
+        except FreedError:
+            return "Loader: its dataset was freed"
+        return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
 
 
 class _Blocks:

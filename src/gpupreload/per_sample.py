@@ -70,7 +70,7 @@ class PerSample(torch.nn.Module):
         """
         _check_batch(images, indices)
         if indices is None:
-            indices = torch.arange(len(images))
+            indices = torch.arange(len(images), device="cpu")
         if epoch is None:
             epoch, self._n_calls = self._n_calls, self._n_calls + 1
         return self.run(images.clone(), Rows(seed, epoch, indices.cpu(), occurrence))

@@ -68,7 +68,7 @@ def occurrences(indices: Tensor) -> int | Tensor:
     for index in listed:
         counts.append(seen[index])
         seen[index] += 1
-    return torch.tensor(counts)
+    return torch.tensor(counts, device="cpu")
 
 
 class SampleBySample:

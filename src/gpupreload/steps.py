@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -100,8 +99,8 @@ def split_explicit(
     """Divide as the caller says: `deterministic_transform` runs once, `train_aug` for each batch.
 
     The steps at the end of `deterministic_transform` that turn pixels into floats are moved to
-    each batch, with the same result. `train_aug` is given float pixels in [0, 1], or whatever
-    floats `deterministic_transform` made: a step that makes them is inserted where neither has one.
+    each batch, with the same result. `train_aug` is given the tensor that `deterministic_transform`
+    made; where it made none, float pixels in [0, 1], by a step that is inserted for it.
 
     Args:
         deterministic_transform: as `transform` in `split_transform`, or None.
@@ -257,13 +256,12 @@ def _check_frozen(
 
 
 def _floats_for(after: Sequence[Leaf], given: Form) -> list[Leaf]:
-    """The step that gives `train_aug` float pixels in [0, 1], where it needs one."""
-    if not after or given.dtype != torch.uint8:
+    """The step that gives `train_aug` float pixels in [0, 1] where no tensor comes to it."""
+    if not after or given.takes == "tensor":
         return []
     if any(makes_floats(leaf.transform) for leaf in after):
         return []
-    step = v2.ToDtype(torch.float32, scale=True) if given.takes == "tensor" else v1.ToTensor()
-    return [Leaf(step, "the step that makes floats for train_aug", inserted=_WHY_FLOATS)]
+    return [Leaf(v1.ToTensor(), "the step that makes floats for train_aug", inserted=_WHY_FLOATS)]
 
 
 def _warn_of_colors(leaves: Sequence[Leaf]) -> None:

@@ -81,7 +81,7 @@ class Levels:
         self, steps: Sequence[Callable[..., Any]], channels: int, dtype: torch.dtype = torch.uint8
     ) -> None:
         self.steps = tuple(steps)
-        ramp = torch.arange(256, dtype=torch.uint8).expand(1, channels, 1, 256)
+        ramp = torch.arange(256, dtype=torch.uint8, device="cpu").expand(1, channels, 1, 256)
         expected = self(ramp if dtype == torch.uint8 else ramp.to(dtype) / 255)
         self.dtype, self.channels = expected.dtype, expected.shape[1]
         self.normalization = mean_and_std(self.steps)
@@ -120,7 +120,7 @@ class Levels:
         if self._operations is None or not makes_floats:
             return False
         self.in_place = True
-        return torch.equal(self.write(ramp, torch.empty(ramp.shape, dtype=self.dtype)), expected)
+        return torch.equal(self.write(ramp, torch.empty_like(expected)), expected)
 
     def _constants_like(self, out: Tensor) -> list[Operation]:
         """The operations with their constants as large as an image, in the layout of `out`.
@@ -155,7 +155,7 @@ def _operations(steps: Sequence[Callable[..., Any]]) -> list[Operation] | None:
 
 
 def _a_channel(numbers: Sequence[float] | float) -> Tensor:
-    return torch.as_tensor(numbers, dtype=torch.float32).reshape(-1, 1, 1)
+    return torch.as_tensor(numbers, dtype=torch.float32, device="cpu").reshape(-1, 1, 1)
 
 
 def mean_and_std(

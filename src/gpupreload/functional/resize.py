@@ -136,9 +136,8 @@ def resized_crop_by_gather(
     c, w = images.shape[1], images.shape[3]
     boxes = boxes.to(images.device, non_blocking=True)
     top, left, height, width = boxes.unbind(1)
-    dtype = work_dtype(images)
-    y = top[:, None] + _nearest(height, size[0], exact, dtype)
-    x = left[:, None] + _nearest(width, size[1], exact, dtype)
+    y = top[:, None] + _nearest(height, size[0], exact)
+    x = left[:, None] + _nearest(width, size[1], exact)
 
     def piece(rows: slice) -> Tensor:
         number = (y[rows, :, None] * w + x[rows, None]).flatten(1)
@@ -167,7 +166,7 @@ def _by_kernels(
     else:
         resize(0, len(images))
     if images.dtype == torch.uint8 and dtype != torch.uint8:
-        out = out.round_().clamp_(0, 255)
+        out = out.round_()  # of bilinear values, which leave 0 to 255 nowhere
     return out.to(images.dtype)
 
 
@@ -205,10 +204,10 @@ def _whole_levels(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.add_(0.5).floor_().clamp_(0, 255) if dtype == torch.uint8 else values
 
 
-def _nearest(length: Tensor, n_out: int, exact: bool, dtype: torch.dtype) -> Tensor:
-    """The pixel of a box for each of `n_out` places, in the kernel's own float arithmetic."""
-    place = torch.arange(n_out, dtype=dtype, device=length.device) + (0.5 if exact else 0)
-    scale = length.to(dtype)[:, None] / n_out
+def _nearest(length: Tensor, n_out: int, exact: bool) -> Tensor:
+    """The pixel of a box for each of `n_out` places, in the kernel's own float32 arithmetic."""
+    place = torch.arange(n_out, dtype=torch.float32, device=length.device) + 0.5 * exact
+    scale = length.float()[:, None] / n_out
     return torch.minimum((place * scale).floor().to(torch.int64), length[:, None] - 1)
 
 
