@@ -562,3 +562,27 @@ def test_pinning_images_on_an_accelerator(on_meta: gp.GPUPreloadDataset) -> None
         "DataLoader(dataset, batch_size, num_workers=0, pin_memory=False) or "
         "gpupreload.Loader(dataset, batch_size)."
     )
+
+
+def test_data_that_are_preloaded_already(photo_folder: Path) -> None:
+    """A resident dataset is served, not preloaded again, and the message says how."""
+    ours = gp.preload(photo_folder, v2.Resize((5, 5)), device="cpu", progress=False)
+    for data in (ours, torch.utils.data.Subset(ours, [0, 1])):
+        with pytest.raises(gp.ArgumentError) as raised:
+            gp.preload(data)
+        assert str(raised.value) == (
+            "data is preloaded already. Serve it as it is, with a Loader or a DataLoader; for "
+            "another transform, assign dataset.transform, or preload the files' folder again."
+        )
+
+
+def test_a_draw_for_some_images_only_is_warned_of(photo_folder: Path) -> None:
+    """A step that draws for images it was not tried on is noticed after loading."""
+
+    def turns_some(image: Any) -> Any:
+        if image.size == (52, 56):
+            random.random()
+        return image
+
+    with pytest.warns(UserWarning, match="Python's global generator moved while loading"):
+        gp.preload(photo_folder, [turns_some, v2.Resize((5, 5))], device="cpu", progress=False)

@@ -115,6 +115,7 @@ CONTAINERS = [
     v1.RandomApply(nn.ModuleList([v1.RandomAffine(20)]), p=0.5),
     v2.RandomApply([v2.Identity(), v2.Resize((9, 8))], p=1.0),
     v2.RandomApply([v2.RandomInvert(p=1.0)], p=0.0),
+    v1.RandomApply([], p=1.0),
     v1.RandomChoice([v1.RandomCrop(7), v1.RandomResizedCrop(7), v1.CenterCrop(7)]),
     v2.RandomChoice([v2.RandomRotation(30), v2.Compose([v2.Pad(2), v2.RandomCrop((9, 8))])]),
     v2.RandomOrder([v2.RandomErasing(1, value="random"), v2.GaussianBlur(3), v2.Identity()]),

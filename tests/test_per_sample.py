@@ -12,6 +12,7 @@ import torchvision.transforms as v1
 import torchvision.transforms.v2 as v2
 from PIL import Image
 from torch import Tensor
+from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 import gpupreload as gp
@@ -78,7 +79,7 @@ def test_global_generators_stay_where_they_are(steps: list[Any], images: Tensor)
 
 
 def test_generators_are_put_back_after_an_error(images: Tensor) -> None:
-    """An error in a person's own step leaves the global generators as they were."""
+    """An error in a person's own step names it, and leaves the global generators alone."""
     wrong: list[str] = []
 
     def fails(image: object) -> object:
@@ -90,7 +91,7 @@ def test_generators_are_put_back_after_an_error(images: Tensor) -> None:
     module = per_sample(v2.RandomHorizontalFlip(), gp.live(fails))
     before = torch.get_rng_state()
     wrong.append("from now on")
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(gp.TransformError, match="fails raised ValueError: no"):
         module(images)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -224,3 +225,49 @@ def test_samples_of_one_picture_differ() -> None:
     copies = image.expand(64, -1, -1, -1)
     result = per_sample(v2.RandomAffine(30), v2.ColorJitter(0.5))(copies)
     assert len({row.numpy().tobytes() for row in result}) >= 20
+
+
+def test_where_deterministic_steps_run_changes_no_draw(images: Tensor) -> None:
+    """Only steps that may draw are numbered, so a conversion before one does not shift its draw."""
+    flip, floats = v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32)
+    given = {"indices": torch.arange(6), "epoch": 0, "seed": 0}
+    before = PerSample(gp.split_transform([v2.ToImage(), floats, flip]).each_batch_steps)
+    after = per_sample(flip, floats)
+    assert torch.equal(before(images, **given), after(images, **given))
+
+
+SIZES = {
+    "rotated and expanded": [v2.RandomRotation(30, expand=True), v2.CenterCrop(8)],
+    "resized": [v2.RandomResize(12, 30), v2.RandomCrop(8)],
+    "zoomed out": [v2.RandomZoomOut(p=1.0), v2.Resize((8, 8))],
+    "later": [v2.RandomResize(12, 30), v2.ColorJitter(0.4), v2.ToImage(), v2.CenterCrop(8)],
+}
+
+
+@pytest.mark.parametrize("steps", SIZES.values(), ids=SIZES)
+def test_sizes_may_differ_until_a_step_gives_one(steps: list[Any], images: Tensor) -> None:
+    """What gives each image a size of its own runs with what gives them one again."""
+    result = per_sample(*steps)(images)
+    assert result.shape == (6, 3, 8, 8)
+
+
+def test_a_dtype_by_type_and_a_lambda_by_type_see_an_image(images: Tensor) -> None:
+    """After ToImage, steps that look at the type of a tensor find a tv_tensors.Image, as there."""
+    by_type = v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, scale=True)
+    inverted = v2.Lambda(lambda image: 1 - image, tv_tensors.Image)
+    chain = [v2.RandomHorizontalFlip(p=1.0), v2.ToImage(), by_type, inverted]
+    expected = 1 - F.to_dtype(F.horizontal_flip(images), torch.float32, scale=True)
+    assert torch.equal(per_sample(*chain)(images), expected)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_a_batched_callable_must_return_as_many_rows(n: int, images: Tensor) -> None:
+    """A batch that loses or gains rows no longer goes with its labels, and is refused."""
+
+    def other(batch: Tensor) -> Tensor:
+        return batch.repeat(2, 1, 1, 1)[:n] if len(batch) == 6 else batch
+
+    module = PerSample(gp.split_transform([gp.batched(other)]).each_batch_steps)
+    with pytest.raises(gp.TransformError) as caught:
+        module(images)
+    assert str(caught.value) == f"other was given 6 images and returned {n}; expected as many."

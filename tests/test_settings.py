@@ -156,3 +156,12 @@ def test_numbers_of_numpy_count_by_value() -> None:
     a, b = (v2.Resize([np.int64(20)]) for _ in range(2))
     assert fingerprint(a) == fingerprint(b)
     assert is_portable(fingerprint(a))
+
+
+def test_arrays_are_named_by_their_numbers() -> None:
+    """A Normalize made from NumPy arrays is split and named like one made from lists."""
+    from gpupreload.settings import name_of
+
+    mean, std = np.array([0.5, 0.25]), np.array([0.5, 1.0])
+    for normalize in (v1.Normalize(mean, std), v2.Normalize(mean, std)):
+        assert name_of(normalize) == "Normalize(mean=[0.5, 0.25], std=[0.5, 1.0])"

@@ -117,3 +117,19 @@ def test_without_matplotlib_the_message_says_what_to_install(
         "pictures need Matplotlib, which is not installed: pip install 'gpupreload[lab]'"
     )
     show._figure_class.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1], "labels has 2 labels for 3 images; expected one each."),
+        ([0, 1, 7], "labels holds 7, but classes has 3 names; expected 0 to 2."),
+    ],
+)
+def test_labels_that_do_not_go_with_the_images(
+    photos: gp.GPUPreloadDataset, labels: list[int], message: str
+) -> None:
+    """No picture is dropped for want of a label, and an unknown class is named."""
+    with pytest.raises(gp.ArgumentError) as caught:
+        gp.show_batch(photos.images[:3], labels, photos)
+    assert str(caught.value) == message

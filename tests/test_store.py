@@ -86,7 +86,7 @@ def test_a_staged_store_equals_one_filled_in_place(
 ) -> None:
     """Through two staging buffers of any size the same rows arrive, as for an accelerator."""
     monkeypatch.setattr(store_module, "_InPlace", store_module._Staged)
-    monkeypatch.setattr(store_module, "_STAGING_BYTES", n_bytes)
+    monkeypatch.setattr(store_module, "STAGING_BYTES", n_bytes)
     pixels, labels = expected(numbered)
     with preload(numbered) as ours:
         assert torch.equal(ours.images, pixels)

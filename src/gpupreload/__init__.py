@@ -8,6 +8,8 @@ for images, labels in gp.Loader(train, batch_size=64, shuffle=True, seed=0):
     ...                                        # on the device, augmented for each sample
 """
 
+from importlib.metadata import version
+
 from gpupreload.dataset import GPUPreloadDataset, preload
 from gpupreload.errors import (
     ArgumentError,
@@ -30,7 +32,7 @@ from gpupreload.plan import Plan, plan
 from gpupreload.show import show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
 
-__version__ = "0.1.0"
+__version__ = version("gpupreload")
 
 __all__ = [
     "ArgumentError",

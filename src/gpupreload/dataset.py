@@ -6,12 +6,13 @@ import operator
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, get_worker_info
+from torch.utils.data import Dataset, Subset, TensorDataset, get_worker_info
 
 from gpupreload import draws
 from gpupreload.arguments import Settings
@@ -85,6 +86,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         allow_frozen: bool = False,
         **folder: Unpack[FolderOptions],
     ) -> None:
+        _check_not_resident(data_root)
         settings = Settings.checked(device, seed, workers, progress)
         source = open_source(data_root, **folder)
         first = own_transform(source, deterministic_transform)
@@ -190,11 +192,17 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
             raise TransformError(
                 "this transform has another once-part than the images were loaded with, so they "
                 "must be loaded again: gpupreload.preload(data, transform).\n"
-                f"loaded with: {_names(self.steps)}\nasked for:   {_names(steps)}"
+                f"loaded with: {self.steps.names('once')}\nasked for:   {steps.names('once')}"
             )
         self._use(steps, transform)
 
     # --- reading
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that was set with `set_epoch`; None while every reading draws anew."""
+        epoch = int(self._epoch)
+        return None if epoch == _NO_EPOCH else epoch
 
     def set_epoch(self, epoch: int | None) -> None:
         """Fix the epoch that `ds[i]` and a `DataLoader` draw for; None goes back to fresh draws.
@@ -259,22 +267,19 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
     def as_tensor_dataset(self) -> TensorDataset:
         """Return a plain `TensorDataset` of float images and labels on the device.
 
-        The images are float32 [N, C, H, W], four times the store's size, after every
-        deterministic step up to the first random one; without a step that makes floats they are
-        in [0, 1]. Random steps are left out, for they would be frozen.
+        The images are float32 [N, C, H, W] (or what float type the steps make), four times the
+        store's size, after every deterministic step up to the first random one; without a step
+        that makes floats they are in [0, 1]. Random steps are left out, for they would be frozen.
         """
-        deterministic = []
-        for step in self.steps.each_batch_steps:
-            if step.randomness != "deterministic":
-                break
-            deterministic.append(step)
+        steps = self.steps.each_batch_steps
+        deterministic = takewhile(lambda step: step.randomness == "deterministic", steps)
         run = PerSample(deterministic).run
         numbers = torch.arange(len(self), device="cpu")
         out: Tensor | None = None
         for start in range(0, len(self), _CHUNK):
             rows = slice(start, start + _CHUNK)
             images = run(self.images[rows].clone(), Rows(0, 0, numbers[rows]))
-            images = images if images.is_floating_point() else images.to(torch.float32).div_(255)
+            images = images if images.is_floating_point() else _as_floats(images)
             if out is None:
                 out = images.new_empty((len(self), *images.shape[1:]))
             out[rows] = images
@@ -329,15 +334,12 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         lines = [
             f"GPUPreloadDataset: {len(self):,} images of {shape}, {len(self.classes):,} classes",
             f"  on {self.device}: {in_units(self._store.n_bytes)}, kept as {stored_as}",
-            f"  once: {', '.join(self._names('once')) or 'nothing'}",
-            f"  each batch: {', '.join(self._names('each batch')) or 'nothing'}",
+            f"  once: {self.steps.names('once')}",
+            f"  each batch: {self.steps.names('each batch')}",
         ]
         if self._each_batch.slow_steps:
             lines.append(f"  slow, sample by sample: {', '.join(self._each_batch.slow_steps)}")
         return "\n".join(lines)
-
-    def _names(self, part: str) -> list[str]:
-        return [step.name for step in self.steps.rows if step.part == part]
 
 
 def preload(
@@ -358,7 +360,8 @@ def preload(
     Args:
         data: a folder of class folders, an `ImageFolder` (its transforms, loader and file filter
             are honoured), or any map-style dataset of (PIL image or uint8 tensor, int).
-        transform: a torchvision transform, unchanged; None takes the dataset's own.
+        transform: a torchvision transform, unchanged; None takes the dataset's own. Its settings
+            are read now: after changing one, assign `dataset.transform` again.
         device: None means CUDA if there is one, else MPS, else the CPU.
         seed: of the random draws; None draws one number from torch's global generator.
         workers: number of decoding threads; None takes one for each CPU.
@@ -378,10 +381,20 @@ def preload(
         FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
             the transform or the device cannot be used.
     """
+    _check_not_resident(data)
     settings = Settings.checked(device, seed, workers, progress)
     source = open_source(data, **folder)
     return GPUPreloadDataset._preloaded(source, transform, store_size, settings)
 
 
-def _names(steps: Steps) -> str:
-    return ", ".join(step.name for step in steps.rows if step.part == "once") or "nothing"
+def _as_floats(images: Tensor) -> Tensor:
+    return images.to(torch.float32).div_(torch.iinfo(images.dtype).max)
+
+
+def _check_not_resident(data: Any) -> None:
+    whole = data.dataset if isinstance(data, Subset) else data
+    if isinstance(whole, GPUPreloadDataset):
+        raise ArgumentError(
+            "data is preloaded already. Serve it as it is, with a Loader or a DataLoader; for "
+            "another transform, assign dataset.transform, or preload the files' folder again."
+        )

@@ -18,6 +18,7 @@ from gpupreload.stages import Rows
 # than the bytes. Blocks of 8 MiB stay in a CPU's last cache: measured best at 3×32×32, where they
 # hold 10 batches of 64; at 3×112×112 one batch is larger already.
 _BLOCK_BYTES = 8 << 20
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 class Loader:
@@ -37,9 +38,11 @@ class Loader:
             float64. They are computed as the transform says, and rounded once. Without a step
             that makes floats, uint8 comes out.
         memory_format: `torch.contiguous_format` or `torch.channels_last`.
-        reuse_buffers: whether batches are written into the same memory again and again. That is
-            faster on a CPU, where fresh memory is slow, but a batch then holds only until the next
-            one is asked for: clone what you keep.
+        reuse_buffers: whether batches are written into the same memory again and again, where
+            they end in steps such as ToDtype and Normalize. That is faster on a CPU, where fresh
+            memory is slow, but a batch then holds only until the next one is asked for: clone what
+            you keep. (Without it, small batches are views of a block of up to 8 MiB: clone one
+            that you keep for long, or save.)
         num_workers, pin_memory: as for a `DataLoader`; only 0 and False make sense here.
 
     Attributes:
@@ -150,7 +153,8 @@ class _Blocks:
 
     def n_rows(self, dataset: GPUPreloadDataset, batch_size: int) -> int:
         """How many rows to read at once: a multiple of the batch size."""
-        if not dataset.each_batch.is_row_wise:
+        module = dataset.each_batch
+        if module.slow_steps or not module.is_row_wise:
             return batch_size
         n_bytes = dataset.images[0].numel() * self._dtype.itemsize
         return batch_size * max(1, _BLOCK_BYTES // (batch_size * n_bytes))
@@ -220,7 +224,7 @@ def _check_batch_size(batch_size: Any) -> None:
 
 
 def _check_format(dtype: Any, memory_format: Any) -> None:
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if dtype not in _DTYPES:
         raise ArgumentError(
             f"dtype is {dtype!r}; expected torch.float32, float16, bfloat16 or float64. For uint8, "
             "leave the steps that make floats out of the transform."

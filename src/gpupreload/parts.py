@@ -32,6 +32,7 @@ class Step:
         call: "image", one image [C, H, W] at a time, or "batch", [N, C, H, W] (`gp.batched`).
         takes: what the step is given where the caller put it: "PIL", "tensor" ([C, H, W]) or
             "array" (NumPy's, [H, W, C]).
+        is_tv_image: whether that tensor is a `torchvision.tv_tensors.Image`.
     """
 
     transform: Callable[..., Any]
@@ -41,6 +42,7 @@ class Step:
     randomness: Randomness
     call: Literal["image", "batch"] = "image"
     takes: Takes = "PIL"
+    is_tv_image: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Steps:
     @property
     def once(self) -> tuple[Callable[..., Any], ...]:
         """What runs once, at preload: a deterministic start of the transform."""
-        return tuple(step.transform for step in self.rows if step.part == "once")
+        return tuple(step.transform for step in self.rows_of("once"))
 
     @property
     def each_batch(self) -> tuple[Callable[..., Any], ...]:
@@ -74,7 +76,15 @@ class Steps:
     @property
     def each_batch_steps(self) -> tuple[Step, ...]:
         """The rows of what runs for each batch."""
-        return tuple(step for step in self.rows if step.part == "each batch")
+        return self.rows_of("each batch")
+
+    def rows_of(self, part: Literal["once", "each batch"]) -> tuple[Step, ...]:
+        """The rows of one part."""
+        return tuple(step for step in self.rows if step.part == part)
+
+    def names(self, part: Literal["once", "each batch"]) -> str:
+        """The names of one part's steps in order, or "nothing"."""
+        return ", ".join(step.name for step in self.rows_of(part)) or "nothing"
 
     def run_once(self, image: Any) -> Tensor:
         """Run the once-part on one image of the source.

@@ -39,11 +39,6 @@ class PerSample(torch.nn.Module):
         by_sample = (stage for stage in self.stages if isinstance(stage, SampleBySample))
         return tuple(step.name for stage in by_sample for _, step in stage.steps)
 
-    @property
-    def is_random(self) -> bool:
-        """Whether any step draws, or may draw, random numbers."""
-        return any(step.randomness != "deterministic" for step in self.steps)
-
     def forward(
         self,
         images: Tensor,

@@ -21,6 +21,8 @@ from gpupreload.table import Table, in_bytes_and_units, in_units
 
 # decoded images in flight while loading; one larger than this is decoded alone
 DECODE_BUDGET = 128 << 20
+# of rows that wait for an accelerator in one of two buffers: enough for full copy bandwidth
+STAGING_BYTES = 16 << 20
 # of the device's memory, kept free for the model and its activations
 _MARGIN = 0.1
 # why a file below the folder is no sample, by `PassedOver.kind`
@@ -267,7 +269,7 @@ def make_plan(
         device=device,
         free_bytes=memory.free,
         total_bytes=memory.total,
-        decoding_bytes=_decoding_bytes(source),
+        decoding_bytes=_decoding_bytes(source) + _staging_bytes(device),
         margin_bytes=int(_MARGIN * memory.total),
         resident_bytes=resident_bytes(device),
         is_resident=find(identity_of(source, steps), device) is not None,
@@ -331,7 +333,11 @@ def _class_counts(source: Source) -> dict[str, int]:
 
 def _decoding_bytes(source: Source) -> int:
     """The most that decoded images in flight take: the budget, or one image that is larger."""
-    return max(DECODE_BUDGET, *(spec.decoding_bytes for spec in source.specs.values()))
+    return max(DECODE_BUDGET, max(spec.decoding_bytes for spec in source.specs.values()))
+
+
+def _staging_bytes(device: torch.device) -> int:
+    return 0 if device.type == "cpu" else 2 * STAGING_BYTES
 
 
 def _stored(steps: Steps) -> ImageSpec:

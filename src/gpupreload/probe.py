@@ -104,6 +104,21 @@ def generators_kept() -> Iterator[Callable[[], str]]:
             put(state)
 
 
+def seed_generators(key: int, device: torch.device | None = None) -> None:
+    """Seed torch's, Python's and NumPy's global generators from 64 bits.
+
+    Unlike `torch.manual_seed`, this leaves devices alone but for the one given: their generators
+    may not be in use yet, and then cannot be put back.
+    """
+    torch.default_generator.manual_seed(key)
+    if device is not None and device.type == "cuda":
+        torch.cuda.manual_seed(key)
+    elif device is not None and device.type == "mps":
+        torch.mps.manual_seed(key)
+    random.seed(key)
+    np.random.seed(key & 0xFFFFFFFF)
+
+
 def _generators() -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
     """Name, and ways to read and to set the state, of each global generator in use."""
     yield "torch's", torch.get_rng_state, torch.set_rng_state

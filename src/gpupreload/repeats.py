@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from torch import Tensor
 
 from gpupreload.catalog import CONVERSIONS, held_by, kind_of
 from gpupreload.leaves import Leaf
-from gpupreload.probe import copy_of, generators_kept
+from gpupreload.probe import copy_of, generators_kept, seed_generators
 from gpupreload.source import describe
 
 _MANY = 64  # equally likely outcomes that a draw of many values counts as
@@ -185,7 +184,7 @@ class _Trial:
 def _tried(step: Callable[..., Any], *, batched: bool = False) -> _Trial:
     """Run a step many times on the first made-up picture that it takes."""
     with generators_kept(), torch.no_grad():
-        torch.manual_seed(0), np.random.seed(0), random.seed(0)
+        seed_generators(0)
         for picture in _pictures(batched):
             with generators_kept() as moved:
                 try:

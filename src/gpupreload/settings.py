@@ -92,6 +92,8 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, list | tuple):
@@ -100,6 +102,8 @@ def _plain(value: Any) -> Any:
 
 
 def _literal(value: Any, prefix: str) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, enum.Enum):
         return f"{prefix}{type(value).__name__}.{value.name}" if prefix else value.name
     if isinstance(value, list | nn.ModuleList):

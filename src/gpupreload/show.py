@@ -45,10 +45,15 @@ def show_batch(
         notebook cell's last value it is drawn once.
 
     Raises:
-        ArgumentError: `images` is no batch of images of 1 or 3 channels.
+        ArgumentError: `images` is no batch of images of 1 or 3 channels, or `labels` does not go
+            with the images or the classes.
         ImportError: Matplotlib is not installed.
     """
-    pictures = to_pictures(images, classes if isinstance(classes, GPUPreloadDataset) else None)[:n]
+    if n < 1:
+        raise ArgumentError(f"n is {n}; expected the most images to draw, 1 or more.")
+    dataset = classes if isinstance(classes, GPUPreloadDataset) else None
+    shown = images[:n] if isinstance(images, Tensor) and images.ndim == 4 else images
+    pictures = to_pictures(shown, dataset)
     names = _names(labels, classes, len(pictures))
     columns = max(1, min(columns, len(pictures)))
     rows = max(1, math.ceil(len(pictures) / columns))
@@ -74,6 +79,9 @@ def to_pictures(images: Tensor, dataset: GPUPreloadDataset | None = None) -> Ten
 
     Returns:
         uint8 [N, H, W, 3] on the CPU.
+
+    Raises:
+        ArgumentError: `images` has another shape.
     """
     if (
         not isinstance(images, Tensor)
@@ -101,9 +109,21 @@ def _unnormalised(images: Tensor, dataset: GPUPreloadDataset | None) -> Tensor:
 def _names(labels: Any, classes: Any, n: int) -> list[str]:
     if labels is None:
         return [""] * n
+    if torch.as_tensor(labels).ndim > 1:
+        raise ArgumentError("labels has more than one number an image; expected class numbers [N].")
     numbers = torch.as_tensor(labels).flatten().tolist()[:n]
     names = classes.classes if isinstance(classes, GPUPreloadDataset) else classes
-    return [str(number) if names is None else str(names[number]) for number in numbers]
+    if len(numbers) < n:
+        raise ArgumentError(f"labels has {len(numbers)} labels for {n} images; expected one each.")
+    if names is None:
+        return [str(number) for number in numbers]
+    unknown = [number for number in numbers if not 0 <= number < len(names)]
+    if unknown:
+        raise ArgumentError(
+            f"labels holds {unknown[0]}, but classes has {len(names)} names; expected "
+            f"0 to {len(names) - 1}."
+        )
+    return [str(names[number]) for number in numbers]
 
 
 def _new_figure(width: float, height: float) -> Figure:

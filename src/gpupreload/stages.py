@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby, takewhile
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import torchvision.transforms as v1
 import torchvision.transforms.v2 as v2
 from PIL import Image
 from torch import Tensor
+from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from gpupreload import draws
@@ -22,14 +23,19 @@ from gpupreload.errors import TransformError
 from gpupreload.functional.levels import Levels, apply_step, is_pixelwise
 from gpupreload.native.catalog import native_of
 from gpupreload.native.step import Native, Params, Shape
-from gpupreload.probe import generators_kept
+from gpupreload.probe import generators_kept, seed_generators
 from gpupreload.source import describe
 from gpupreload.steps import Step
 
 # torchvision's deterministic steps that treat each image of a batch as they would alone
 _ON_BATCHES = (
     *(v1.Resize, v1.CenterCrop, v1.Pad, v1.Grayscale),
-    *(v2.Resize, v2.CenterCrop, v2.Pad, v2.Grayscale, v2.RGB),
+    *(v2.Resize, v2.CenterCrop, v2.Pad, v2.Grayscale, v2.RGB, v2.ToDtype),
+)
+# steps that may give one size to images of several
+_GIVE_A_SIZE = (
+    *(v1.Resize, v1.CenterCrop, v1.RandomCrop, v1.RandomResizedCrop),
+    *(v2.Resize, v2.CenterCrop, v2.RandomCrop, v2.RandomResizedCrop),
 )
 
 Allocate = Callable[[tuple[int, ...], torch.device], Tensor]
@@ -78,7 +84,7 @@ class SampleBySample:
     step and put back afterwards. A callable with a generator of its own is outside that.
 
     Args:
-        steps: the steps with their numbers in the transform.
+        steps: the steps, each with its number among those that may draw.
     """
 
     slow = True
@@ -101,7 +107,7 @@ class SampleBySample:
 
     def _run(self, image: Tensor, keys: Iterable[int]) -> Tensor:
         for key, (_, step) in zip(keys, self.steps, strict=True):
-            _set_global_generators(key, image.device)
+            seed_generators(key, image.device)
             image = _call(step, image)
         return image
 
@@ -128,11 +134,21 @@ class OnBatch:
     def __call__(self, images: Tensor, rows: Rows) -> Tensor:
         """Call the step on [N, C, H, W], under generators set from the draws of all its rows."""
         if self.step.randomness == "deterministic":
-            return _as_tensor(self.step.transform(images), self.step, n_dims=4)
+            return self._run(images)
         key = int(rows.keys(self.number).sum()) if len(images) else 0
         with generators_kept():
-            _set_global_generators(key, images.device)
-            return _as_tensor(self.step.transform(images), self.step, n_dims=4)
+            seed_generators(key, images.device)
+            return self._run(images)
+
+    def _run(self, images: Tensor) -> Tensor:
+        given = tv_tensors.Image(images) if self.step.is_tv_image else images
+        result = _as_tensor(_named_call(self.step, given), self.step, n_dims=4)
+        if len(result) != len(images):
+            raise TransformError(
+                f"{self.step.name} was given {len(images)} images and returned {len(result)}; "
+                "expected as many."
+            )
+        return result
 
 
 class Drawn:
@@ -171,9 +187,10 @@ class Pixelwise:
 
     def __call__(self, images: Tensor, rows: Rows) -> Tensor:
         """Run the steps on [N, C, H, W]."""
-        for step in self.steps:
-            images = apply_step(step, images)
-        return images
+        levels = self.levels(images.shape[1], images.dtype)
+        if not levels.in_place:
+            return levels(images)
+        return levels.write(images, torch.empty_like(images, dtype=levels.dtype))
 
     def write(self, images: Tensor, allocate: Allocate) -> Tensor:
         """Run the steps into memory from `allocate`; where no floats come out, into a copy."""
@@ -188,15 +205,31 @@ Stage = SampleBySample | OnBatch | Drawn | Pixelwise
 
 
 def stages_of(steps: Sequence[Step]) -> Iterator[Stage]:
-    """Divide a chain into the longest runs that go one way."""
-    run: list[tuple[int, Step]] = []
-    for number, step in enumerate(steps):
-        if run and _way(step) is not _way(run[-1][1]):
-            yield from _stages_of_run(run)
-            run = []
-        run.append((number, step))
-    if run:
-        yield from _stages_of_run(run)
+    """Divide a chain into the longest runs that go one way.
+
+    Steps that may draw are numbered among themselves, so that where the deterministic ones run
+    changes no draw.
+    """
+    draws_before = accumulate((step.randomness != "deterministic" for step in steps), initial=0)
+    triples = zip(_ways(steps), draws_before, steps, strict=False)  # one more number than steps
+    for way, run in groupby(triples, key=lambda triple: triple[0]):
+        yield from _stages_of_run(way, [(number, step) for _, number, step in run])
+
+
+def _ways(steps: Sequence[Step]) -> list[type[Stage]]:
+    """The way in which each step runs.
+
+    A step that runs sample by sample may give each image a size of its own: then those after it
+    run so too, up to the last that may give one size again.
+    """
+    ways = [_way(step) for step in steps]
+    for i, step in enumerate(steps):
+        if ways[i] is SampleBySample and not isinstance(step.transform, v2.JPEG):
+            after = takewhile(lambda j: steps[j].call == "image", range(i + 1, len(steps)))
+            sizing = [j for j in after if type(steps[j].transform) in _GIVE_A_SIZE]
+            for j in range(i, max(sizing, default=i) + 1):
+                ways[j] = SampleBySample
+    return ways
 
 
 def _way(step: Step) -> type[Stage]:
@@ -207,8 +240,7 @@ def _way(step: Step) -> type[Stage]:
     return SampleBySample if native_of(step.transform) is None else Drawn
 
 
-def _stages_of_run(run: Sequence[tuple[int, Step]]) -> Iterator[Stage]:
-    way = _way(run[0][1])
+def _stages_of_run(way: type[Stage], run: Sequence[tuple[int, Step]]) -> Iterator[Stage]:
     if way is Pixelwise:
         yield Pixelwise([step for _, step in run])
     elif way is OnBatch:
@@ -229,11 +261,20 @@ def _call(step: Step, image: Tensor) -> Tensor:
     """Call one step on one image [C, H, W], as a PIL image where it stood before ToTensor."""
     if is_pixelwise(step.transform):
         return apply_step(step.transform, image)
-    return _as_tensor(step.transform(_as_taken(step, image)), step, n_dims=3)
+    return _as_tensor(_named_call(step, _as_taken(step, image)), step, n_dims=3)
+
+
+def _named_call(step: Step, images: Any) -> Any:
+    try:
+        return step.transform(images)
+    except Exception as error:
+        raise TransformError(f"{step.name} raised {type(error).__name__}: {error}") from error
 
 
 def _as_taken(step: Step, image: Tensor) -> Any:
     """Give a callable of the caller's own what it got in its place: an image, or an array."""
+    if step.is_tv_image:
+        return tv_tensors.Image(image)
     if is_known(step.transform) or image.dtype != torch.uint8:
         return image
     if step.takes == "PIL":
@@ -252,14 +293,3 @@ def _as_tensor(result: Any, step: Step, *, n_dims: int) -> Tensor:
         expected = "an image [C, H, W]" if n_dims == 3 else "a batch [N, C, H, W]"
         raise TransformError(f"{step.name} returned {describe(result)}; expected {expected}.")
     return result.as_subclass(Tensor)
-
-
-def _set_global_generators(key: int, device: torch.device) -> None:
-    """Seed torch's, Python's and NumPy's global generators from a draw's 64 bits."""
-    torch.default_generator.manual_seed(key)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(key)
-    elif device.type == "mps":
-        torch.mps.manual_seed(key)
-    random.seed(key)
-    np.random.seed(key & 0xFFFFFFFF)

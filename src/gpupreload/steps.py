@@ -189,6 +189,7 @@ def _step(division: Division, position: int, reason: str) -> Step:
         randomness=trace.randomness[position],
         call="batch" if leaf.mark == "batched" else "image",
         takes=trace.points[position].first.takes,
+        is_tv_image=trace.points[position].first.is_tv_image,
     )
 
 

@@ -22,13 +22,11 @@ from gpupreload.errors import (
     TransformError,
     UnreadableError,
 )
-from gpupreload.plan import DECODE_BUDGET, Plan, identity_of
+from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan, identity_of
+from gpupreload.probe import generators_kept
 from gpupreload.source import Source, list_of_unreadable
 from gpupreload.steps import Step, Steps
 from gpupreload.table import in_units
-
-# of rows that wait for a device in one staging buffer: large enough for full copy bandwidth
-_STAGING_BYTES = 16 << 20
 
 Progress = Callable[[int], None]
 
@@ -137,15 +135,22 @@ def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
     images = _allocate(plan)
     labels = torch.empty(plan.n_images, dtype=torch.int64, device="cpu")
     rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
-    with _bar(plan, progress) as advance:
+    with _bar(plan, progress) as advance, generators_kept() as moved:
         _fill(rows, labels, _Decoding(source, plan), workers, advance)
+        sign = moved()
+    if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
+        warnings.warn(
+            f"{sign} while loading, though every step that ran was found deterministic: a step, or "
+            "the data, draws for some of the images. What it drew is frozen. Mark it gp.live(fn).",
+            stacklevel=2,
+        )
     return Store(images, labels, identity)
 
 
 def _allocate(plan: Plan) -> Tensor:
     try:
         return torch.empty((plan.n_images, *plan.shape), dtype=plan.dtype, device=plan.device)
-    except (torch.OutOfMemoryError, RuntimeError) as error:
+    except RuntimeError as error:
         if "memory" not in str(error):
             raise
         raise DoesNotFitError(
@@ -245,7 +250,7 @@ class _Staged:
 
     def __init__(self, images: Tensor) -> None:
         self._images = images
-        self.n_rows = max(1, _STAGING_BYTES // max(1, images[:1].nbytes))
+        self.n_rows = max(1, STAGING_BYTES // max(1, images[:1].nbytes))
         pinned = images.device.type == "cuda"
         shape = (self.n_rows, *images.shape[1:])
         settings: dict[str, Any] = {"dtype": images.dtype, "device": "cpu", "pin_memory": pinned}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpupreload.errors import ArgumentError
 from gpupreload.functional.choose import choose
-from gpupreload.functional.chunks import check_batch, check_rows, column
+from gpupreload.functional.chunks import check_batch, check_rows, column, in_one_piece
 from gpupreload.source import describe
 
 
@@ -52,8 +52,10 @@ def erase(
     h, w = images.shape[2:]
     lines = _between(top, height, h, images)[:, :, :, None]
     columns = _between(left, width, w, images)[:, :, None, :]
-    # as bytes: the CPU's loop over two broadcast bools takes 10 times as long
-    erased = (lines.view(torch.uint8) & columns.view(torch.uint8)).view(torch.bool)
+    if not in_one_piece(images):
+        # as bytes: the CPU's loop over two broadcast bools takes 10 times as long
+        lines, columns = lines.view(torch.uint8), columns.view(torch.uint8)
+    erased = (lines & columns).view(torch.bool)
     return choose(erased, _as_pixels(value, images), images)
 
 

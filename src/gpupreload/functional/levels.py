@@ -31,8 +31,12 @@ PIXELWISE = (
 
 
 def is_pixelwise(step: Callable[..., Any]) -> bool:
-    """Whether a step is one of torchvision's that change each value by itself: no subclass."""
-    return type(step) in PIXELWISE
+    """Whether a step is one of torchvision's that change each value by itself: no subclass.
+
+    A `ToDtype` with a dtype for each type of tensor is none: what it does depends on that type.
+    """
+    by_type = isinstance(step, v2.ToDtype) and not isinstance(step.dtype, torch.dtype)
+    return type(step) in PIXELWISE and not by_type
 
 
 def apply_step(step: Callable[..., Any], images: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ the same shape, dtype, device and layout. Row i is what torchvision's function o
 (v2, on a tensor) gives image i alone with parameter i. On the CPU it is equal to the last bit, for
 both interpolations; where a matrix product of the machine does not round every product by itself,
 as MKL's does, and on accelerators, a place on the border of two pixels may fall to either side.
-float16 and bfloat16 are the exception: torchvision calculates their grids in that precision, which
-moves pixels; here they are calculated in float32.
+Two exceptions: quarter turns of floats, which torchvision makes without interpolation, are within
+0.0001; and float16 and bfloat16 are calculated in float32, whereas torchvision calculates their
+grids in that precision, which moves pixels.
 
 Parameters are tensors with one row a sample, best on the CPU and in float64, in which torchvision's
 Python floats are. Where `mask` (bool [N]) is False, a row comes out as it was. None of these

@@ -138,13 +138,16 @@ class FolderSource(Source):
         if not self.has_headers:
             return super().specs
         specs, unreadable = {}, []
+        # photos share few sizes: one object a size keeps a million files small
+        by_size: dict[tuple[int, int], ImageSpec] = {}
         for i, (path, _) in enumerate(self.samples):
             try:
-                width, height = decode.size(path)
+                width, height = size = decode.size(path)
             except UnreadableError as error:
                 unreadable.append(str(error))
             else:
-                specs[i] = ImageSpec("PIL", "RGB", 3, height, width)
+                spec = ImageSpec("PIL", "RGB", 3, height, width)
+                specs[i] = by_size.setdefault(size, spec)
         if unreadable:
             raise UnreadableError(list_of_unreadable(unreadable, len(self)))
         return specs
