@@ -28,7 +28,7 @@ def batch(channels: int, size: tuple[int, int], dtype: torch.dtype, n: int = N) 
     smooth = torch.nn.functional.interpolate(colours, size, mode="bicubic")
     noise = torch.rand(smooth.shape, generator=generator) * 0.1
     images = (smooth + noise).clamp(0, 1)
-    return images if dtype.is_floating_point else (images * 255).to(dtype)
+    return (images if dtype.is_floating_point else images * 255).to(dtype)
 
 
 def shape_of(images: Tensor) -> tuple[int, int, int]:
@@ -145,6 +145,15 @@ def test_global_generators_are_left_alone(example: Example) -> None:
     assert state() == before
     torch.manual_seed(1)
     assert torch.equal(run(step, images)[1], first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_other_floats_keep_their_type(dtype: torch.dtype) -> None:
+    """All steps take every float type, and give it back."""
+    images = batch(3, (23, 30), dtype)
+    for example in EXAMPLES:
+        _, found = run(native(example.make()), images)
+        assert found.dtype == dtype
 
 
 def test_seeds_differ() -> None:

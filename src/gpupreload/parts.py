@@ -124,9 +124,12 @@ class Steps:
 
 def _as_pixels(image: Any) -> Tensor:
     if isinstance(image, Image.Image):
-        image = F.pil_to_tensor(image)
-    elif isinstance(image, np.ndarray) and image.ndim == 3:
-        image = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
+        pixels = np.asarray(image)
+        image = pixels if pixels.dtype == np.uint8 else F.pil_to_tensor(image)
+    if isinstance(image, np.ndarray) and image.ndim in (2, 3):
+        # NumPy's copy, for torch's starts OpenMP's threads anew in every decoding thread
+        channels_last = image[:, :, None] if image.ndim == 2 else image
+        image = torch.from_numpy(np.ascontiguousarray(channels_last.transpose(2, 0, 1)))
     if not isinstance(image, Tensor):
         raise TypeError(f"it returned {describe(image)}; expected one image.")
     return image.as_subclass(Tensor).contiguous()

@@ -46,7 +46,9 @@ def native_of(transform: Any) -> Native | None:
 
 
 def why_not_native(transform: Any) -> str | None:
-    """Say why a transform, as it is set, has no native form; None where it has one.
+    """Say why a transform, as it is set, has no native form, in words that go on after its name.
+
+    None where it has one.
 
     >>> why_not_native(v2.JPEG(50))
     'encodes and decodes each image by itself'

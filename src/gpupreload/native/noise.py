@@ -27,9 +27,8 @@ def uniform_noise(keys: Tensor, shape: Sequence[int], device: torch.device) -> T
         shape: of one sample's noise.
         device: where to make it.
 
-    >>> uniform_noise(torch.tensor([0, 1]), (2,), torch.device("cpu"))
-    tensor([[0.4812, 0.8860],
-            [0.7403, 0.5665]])
+    >>> uniform_noise(torch.tensor([1234567]), (2,), torch.device("cpu"))  # both from one draw
+    tensor([[0.9806, 0.3501]])
     """
     return _noise(_uniform, keys, shape, device)
 

@@ -22,7 +22,7 @@ _PILLOW = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
 class NoNativeFormError(TransformError):
-    """A transform, as it is set, has no native form; the message ends "... is slow because it"."""
+    """A transform, as it is set, has no native form; the message goes on after its name."""
 
 
 def probability_of(transform: Any) -> float:
