@@ -200,8 +200,7 @@ def _list(value: Any) -> list[Any]:
 
 def _epoch_of(dataset: Any) -> int | None:
     """The epoch that a dataset is set to, as far as it tells; None for none."""
-    is_ours = isinstance(dataset, GPUPreloadDataset)
-    epoch: Any = int(dataset._epoch) if is_ours else getattr(dataset, "epoch", None)
+    epoch: Any = getattr(dataset, "epoch", None)
     return epoch if _is_whole(epoch) and epoch >= 0 else None
 
 
