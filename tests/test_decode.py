@@ -251,7 +251,7 @@ def test_a_file_that_may_not_be_read_says_so(put: Put, monkeypatch: pytest.Monke
     def forbidden(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", forbidden)
+    monkeypatch.setattr("os.open", forbidden)
     assert why_not(path) == f"{path}: permission denied: this account may not read it"
 
 

@@ -23,11 +23,12 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # its modules may import each other.
 ORDER = [
     *("errors", "table"),
-    *("tree", "wrong_folder", "folder", "unreadable", "jpeg", "decode", "source", "devices"),
+    *("host", "tree", "wrong_folder", "folder", "unreadable", "jpeg", "decode", "source"),
+    *("devices",),
     *("cover", "catalog", "settings", "leaves", "probe", "made_up"),
     *("trace", "refusals", "division", "parts", "steps"),
     *("splitmix", "draws", "functional", "native", "stages", "per_sample"),
-    *("arguments", "resident", "plan", "store", "fetched", "dataset", "loader"),
+    *("arguments", "resident", "plan", "filling", "store", "fetched", "dataset", "loader"),
     *("repeats", "frozen"),
     *("timing", "show", "explore", "photos"),
 ]

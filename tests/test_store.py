@@ -24,8 +24,9 @@ from torchvision.transforms import functional as v1f
 from torchvision.transforms import v2
 
 import gpupreload as gp
+from gpupreload import filling, host
 from gpupreload import store as store_module
-from gpupreload.store import ByteBudget
+from gpupreload.filling import ByteBudget
 
 SIZE = v2.Resize((10, 12))
 FREED = "this dataset's memory was given back with free(); preload the data again."
@@ -85,8 +86,8 @@ def test_a_staged_store_equals_one_filled_in_place(
     numbered: Path, monkeypatch: pytest.MonkeyPatch, n_bytes: int
 ) -> None:
     """Through two staging buffers of any size the same rows arrive, as for an accelerator."""
-    monkeypatch.setattr(store_module, "_InPlace", store_module._Staged)
-    monkeypatch.setattr(store_module, "STAGING_BYTES", n_bytes)
+    monkeypatch.setattr(filling, "_InPlace", filling._Staged)
+    monkeypatch.setattr(filling, "STAGING_BYTES", n_bytes)
     pixels, labels = expected(numbered)
     with preload(numbered) as ours:
         assert torch.equal(ours.images, pixels)
@@ -121,7 +122,7 @@ def test_workers_must_be_a_number(workers: Any) -> None:
 
 def test_images_in_flight_are_budgeted(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more decoded images are held at a time than the budget has room for."""
-    monkeypatch.setattr(store_module, "DECODE_BUDGET", 2 * 2 * 3 * 30 * 30)
+    monkeypatch.setattr(filling, "DECODE_BUDGET", 2 * 2 * 3 * 30 * 30)
     now, most, lock = 0, 0, threading.Lock()
 
     def loader(path: str) -> Image.Image:
@@ -224,9 +225,9 @@ def test_a_step_that_returns_no_image(numbered: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda image: image.resize((5, 3)), "torch.uint8 of shape (3, 3, 5)"),
-        (lambda image: image.convert("L"), "torch.uint8 of shape (1, 3, 4)"),
-        (v1f.to_tensor, "torch.float32 of shape (3, 3, 4)"),
+        (lambda image: image.resize((5, 3)), "uint8 of shape (3, 3, 5)"),
+        (lambda image: image.convert("L"), "uint8 of shape (1, 3, 4)"),
+        (v1f.to_tensor, "float32 of shape (3, 3, 4)"),
     ],
 )
 def test_an_image_unlike_the_others(
@@ -237,7 +238,7 @@ def test_an_image_unlike_the_others(
         preload(numbered, only_late(change))
     assert str(raised.value) == (
         f"{PATH.format(numbered)} comes out of the once-part as {what}; the images looked at "
-        "before gave torch.uint8 of shape (3, 3, 4). Every image must come out alike: add "
+        "before gave uint8 of shape (3, 3, 4). Every image must come out alike: add "
         "v2.RGB() and v2.Resize((3, 4)) to the deterministic steps."
     )
 
@@ -267,16 +268,18 @@ def test_an_interrupt_leaves_nothing_behind(
         assert torch.equal(ours.images, expected(numbered)[0])
 
 
-def test_a_refusal_by_the_allocator(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [MemoryError("Unable to allocate"), RuntimeError("CUDA out of memory")], ids=repr
+)
+def test_a_refusal_by_the_allocator(
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """Memory that is free but cannot be had is a DoesNotFitError that says why."""
-    empty = torch.empty
 
-    def refuse(*args: Any, **settings: Any) -> Tensor:
-        if args == ((600, 3, 3, 4),):
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return empty(*args, **settings)
+    def refuse(*_: Any) -> Tensor:
+        raise error
 
-    monkeypatch.setattr(torch, "empty", refuse)
+    monkeypatch.setattr(host, "empty", refuse)
     with pytest.raises(gp.DoesNotFitError) as raised:
         preload(numbered)
     first, _, rest = str(raised.value).partition(" in one piece, though ")
@@ -319,7 +322,7 @@ def test_the_same_again_shares_the_store(
 ) -> None:
     """A cell that is run twice decodes once, whatever runs each batch; the seeds are their own."""
     first = preload(photo_folder, SIZE, v2.RandomHorizontalFlip(), seed=1)
-    monkeypatch.setattr(store_module, "_fill", None)
+    monkeypatch.setattr(store_module, "fill", None)
     again = preload(str(photo_folder), SIZE, v2.ToImage(), v2.RandomErasing(), seed=2)
     explicit = gp.GPUPreloadDataset(
         ImageFolder(photo_folder), v2.Resize([10, 12]), v2.RandomVerticalFlip(), device="cpu"

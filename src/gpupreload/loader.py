@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpupreload import draws
+from gpupreload import draws, host
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError, LoadingError
 from gpupreload.source import describe
@@ -39,10 +39,10 @@ class Loader:
             that makes floats, uint8 comes out.
         memory_format: `torch.contiguous_format` or `torch.channels_last`.
         reuse_buffers: whether batches are written into the same memory again and again, where
-            they end in steps such as ToDtype and Normalize. That is faster on a CPU, where fresh
-            memory is slow, but a batch then holds only until the next one is asked for: clone what
-            you keep. (Without it, small batches are views of a block of up to 8 MiB: clone one
-            that you keep for long, or save.)
+            they end in steps such as ToDtype and Normalize: a batch then holds only until the next
+            one is asked for, so clone what you keep. (Without it, memory is reused on a CPU as soon
+            as nobody holds a tensor in it. Small batches are views of a block of up to 8 MiB:
+            clone one that you keep for long, or save.)
         num_workers, pin_memory: as for a `DataLoader`; only 0 and False make sense here.
 
     Attributes:
@@ -143,13 +143,14 @@ class _Blocks:
     Args:
         dtype: of floats that come out.
         memory_format: of what comes out.
-        reuse: whether what comes out is overwritten by the next block.
+        reuse: whether what comes out is overwritten by the next block, whoever holds it.
     """
 
     def __init__(self, dtype: torch.dtype, memory_format: torch.memory_format, reuse: bool) -> None:
         self._dtype, self._format, self._reuse = dtype, memory_format, reuse
         self._gathered: Tensor | None = None
         self._out: Tensor | None = None
+        self._pool = host.Pool()
 
     def n_rows(self, dataset: GPUPreloadDataset, batch_size: int) -> int:
         """How many rows to read at once: a multiple of the batch size."""
@@ -166,46 +167,47 @@ class _Blocks:
         return self._as_asked(module.run(images, rows, allocate=self._allocate))
 
     def _gather(self, store: Tensor, indices: Tensor, *, reuse: bool) -> Tensor:
+        shape = (len(indices), *store.shape[1:])
         if not reuse:
-            return store.index_select(0, indices)
-        self._gathered = _large_enough(self._gathered, len(indices), store)
-        return torch.index_select(store, 0, indices, out=self._gathered[: len(indices)])
+            out = self._fresh(shape, store.dtype, store.device, torch.contiguous_format)
+            return torch.index_select(store, 0, indices, out=out)
+        kept = _rows_of(self._gathered, shape, store.dtype, store.device)
+        if kept is None:
+            kept = self._gathered = host.empty(shape, store.dtype, store.device)
+        return torch.index_select(store, 0, indices, out=kept)
 
     def _allocate(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        n_rows = shape[0]
-        if not (self._reuse and _holds(self._out, n_rows, shape[1:], self._dtype, device)):
-            empty = torch.empty(shape, dtype=self._dtype, device=device, memory_format=self._format)
-            if not self._reuse:
-                return empty
-            self._out = empty
-        assert self._out is not None  # for the type checker: it holds the shape
-        return self._out[:n_rows]
+        if not self._reuse:
+            return self._fresh(shape, self._dtype, device, self._format)
+        out = _rows_of(self._out, shape, self._dtype, device)
+        if out is None:
+            out = self._out = host.empty(shape, self._dtype, device, self._format)
+        return out
+
+    def _fresh(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        memory_format: torch.memory_format,
+    ) -> Tensor:
+        if device.type == "cpu":
+            return self._pool.empty(shape, dtype, memory_format)
+        return host.empty(shape, dtype, device, memory_format)
 
     def _as_asked(self, images: Tensor) -> Tensor:
         dtype = self._dtype if images.is_floating_point() else images.dtype
         return images.to(dtype, memory_format=self._format)
 
 
-def _holds(
-    buffer: Tensor | None,
-    n_rows: int,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> bool:
-    return (
-        buffer is not None
-        and len(buffer) >= n_rows
-        and buffer.shape[1:] == shape
-        and buffer.dtype == dtype
-        and buffer.device == device
-    )
-
-
-def _large_enough(buffer: Tensor | None, n_rows: int, like: Tensor) -> Tensor:
-    if buffer is not None and _holds(buffer, n_rows, like.shape[1:], like.dtype, like.device):
-        return buffer
-    return like.new_empty((n_rows, *like.shape[1:]))
+def _rows_of(
+    buffer: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor | None:
+    """The first rows of a buffer in this shape, or None where it cannot hold them."""
+    if buffer is None or buffer.dtype != dtype or buffer.device != device:
+        return None
+    n_rows, *sides = shape
+    return buffer[:n_rows] if len(buffer) >= n_rows and list(buffer.shape[1:]) == sides else None
 
 
 def _check_dataset(dataset: Any) -> None:

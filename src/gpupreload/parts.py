@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
@@ -102,7 +103,10 @@ class Steps:
         with torch.no_grad():
             for transform in self.once:
                 image = transform(image)
-        return _as_pixels(image)
+        pixels = pixels_of(image)
+        if isinstance(pixels, np.ndarray):
+            return torch.from_numpy(np.array(pixels, order="C"))
+        return pixels.contiguous()
 
     @property
     def table(self) -> Table:
@@ -122,14 +126,16 @@ class Steps:
         return self.table._repr_html_()
 
 
-def _as_pixels(image: Any) -> Tensor:
+def pixels_of(image: Any) -> Tensor | NDArray[Any]:
+    """Return the pixels of what a once-part gave, [C, H, W], as they lie in memory.
+
+    A `TypeError` for a value that is no image.
+    """
     if isinstance(image, Image.Image):
         pixels = np.asarray(image)
         image = pixels if pixels.dtype == np.uint8 else F.pil_to_tensor(image)
     if isinstance(image, np.ndarray) and image.ndim in (2, 3):
-        # NumPy's copy, for torch's starts OpenMP's threads anew in every decoding thread
-        channels_last = image[:, :, None] if image.ndim == 2 else image
-        image = torch.from_numpy(np.ascontiguousarray(channels_last.transpose(2, 0, 1)))
+        return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
     if not isinstance(image, Tensor):
         raise TypeError(f"it returned {describe(image)}; expected one image.")
-    return image.as_subclass(Tensor).contiguous()
+    return image.as_subclass(Tensor)

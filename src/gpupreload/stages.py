@@ -17,10 +17,11 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
-from gpupreload import draws
+from gpupreload import draws, host
 from gpupreload.catalog import is_known
 from gpupreload.errors import TransformError
 from gpupreload.functional.levels import Levels, apply_step, is_pixelwise
+from gpupreload.functional.pieces import layout
 from gpupreload.native.catalog import native_of
 from gpupreload.native.step import Native, Params, Shape
 from gpupreload.probe import generators_kept, seed_generators
@@ -190,7 +191,8 @@ class Pixelwise:
         levels = self.levels(images.shape[1], images.dtype)
         if not levels.in_place:
             return levels(images)
-        return levels.write(images, torch.empty_like(images, dtype=levels.dtype))
+        out = host.empty(tuple(images.shape), levels.dtype, images.device, layout(images))
+        return levels.write(images, out)
 
     def write(self, images: Tensor, allocate: Allocate) -> Tensor:
         """Run the steps into memory from `allocate`; where no floats come out, into a copy."""

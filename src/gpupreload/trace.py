@@ -58,7 +58,7 @@ class Form:
             shape = (channels[0] if channels else 1, height, width)
             return cls("array", str(image.dtype), shape, dtype=dtype)
         form = cls.from_spec(ImageSpec.of(image))
-        return replace(form, is_tv_image=isinstance(image, tv_tensors.Image))
+        return replace(form, is_tv_image=True) if isinstance(image, tv_tensors.Image) else form
 
     @classmethod
     def from_spec(cls, spec: ImageSpec) -> Form:
@@ -234,7 +234,10 @@ def _verdict(leaf: Leaf, point: Point, source: Source) -> Verdict:
 
 
 def _run_on_all(leaf: Leaf, images: Mapping[int, Any], source: Source) -> dict[int, Any]:
-    return {i: _run(leaf, copy_of(image), source.where(i)) for i, image in images.items()}
+    return {
+        i: _run(leaf, leaf.transform, copy_of(image), source.where(i))[0]
+        for i, image in images.items()
+    }
 
 
 def _run_on_blanks(leaf: Leaf, forms: Mapping[Form, int], source: Source) -> dict[Form, int]:
@@ -242,13 +245,13 @@ def _run_on_blanks(leaf: Leaf, forms: Mapping[Form, int], source: Source) -> dic
     found: dict[Form, int] = {}
     by_type: dict[Form, Form] = {}
     for form, item in forms.items():
-        any_size = replace(form, shape=(form.shape[0], 0, 0))
-        if leaf.keeps_geometry and any_size in by_type:
+        any_size = replace(form, shape=(form.shape[0], 0, 0)) if leaf.keeps_geometry else form
+        if any_size in by_type:
             output = by_type[any_size]
             output = replace(output, shape=(output.shape[0], *form.shape[1:]))
         else:
             step, blank = _quick(leaf.transform, form) if found else (leaf.transform, form.blank())
-            output = Form.of(_run(replace(leaf, transform=step), blank, source.where(item)))
+            _, output = _run(leaf, step, blank, source.where(item))
             by_type[any_size] = output
         found.setdefault(output, item)
         if kind_of(leaf.transform) == "random" and leaf.argument != "deterministic_transform":
@@ -268,17 +271,17 @@ def _quick(transform: Any, form: Form) -> tuple[Any, Any]:
     return quick, tv_tensors.Image(meta) if form.is_tv_image else meta
 
 
-def _run(leaf: Leaf, image: Any, where: str) -> Any:
+def _run(leaf: Leaf, step: Any, image: Any, where: str) -> tuple[Any, Form]:
+    """Run a leaf's step, or what stands in for it, on one image."""
     with _named(leaf, where):
-        output = leaf.transform(image)
+        output = step(image)
     try:
-        Form.of(output)
+        return output, Form.of(output)
     except DataError:
         raise TransformError(
             f"{leaf} returned {describe(output)} for {where}; expected one image: "
             "a PIL image, a tensor [C, H, W] or an array [H, W, C]."
         ) from None
-    return output
 
 
 @contextlib.contextmanager

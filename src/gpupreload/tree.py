@@ -113,6 +113,8 @@ def printable(path: str) -> str:
     >>> print(printable("naïve cat.jpg"), printable("two\nlines.jpg"))
     naïve cat.jpg two\nlines.jpg
     """
+    if path.isprintable():
+        return path
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
 
 

@@ -146,8 +146,9 @@ class FolderSource(Source):
             except UnreadableError as error:
                 unreadable.append(str(error))
             else:
-                spec = ImageSpec("PIL", "RGB", 3, height, width)
-                specs[i] = by_size.setdefault(size, spec)
+                if size not in by_size:
+                    by_size[size] = ImageSpec("PIL", "RGB", 3, height, width)
+                specs[i] = by_size[size]
         if unreadable:
             raise UnreadableError(list_of_unreadable(unreadable, len(self)))
         return specs

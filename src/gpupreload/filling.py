@@ -1,0 +1,254 @@
+"""Rows of a store, filled by decoding threads: in place on the host, else through a buffer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpupreload.catalog import kind_of
+from gpupreload.errors import SizeError, TransformError, UnreadableError
+from gpupreload.parts import Step, pixels_of
+from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
+from gpupreload.source import Source, list_of_unreadable
+
+# images that a thread decodes before it reports: waking the main thread for each of 1,550 small
+# photos cost as much time as decoding them
+_SPAN = 16
+
+Progress = Callable[[int], None]
+
+
+class ByteBudget:
+    """Lets threads hold at most a number of bytes together; one larger request goes alone.
+
+    Args:
+        n_bytes: that may be held at a time.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self._limit = self._left = n_bytes
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, n_bytes: int) -> Iterator[None]:
+        """Wait until so many bytes are free, and hold them."""
+        n_bytes = min(n_bytes, self._limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._left >= n_bytes)
+            self._left -= n_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += n_bytes
+                self._changed.notify_all()
+
+
+class Decoding:
+    """Reads item i, runs the once-part on it and writes it to a row, from any thread.
+
+    Args:
+        source: where the items come from.
+        plan: made for this source.
+        workers: number of threads that will call.
+
+    Attributes:
+        is_stopped: set by another thread to end the spans that are being read.
+    """
+
+    def __init__(self, source: Source, plan: Plan, workers: int) -> None:
+        self.source, self.plan = source, plan
+        self.is_stopped = False
+        self._once = _OncePart(plan.steps.rows_of("once"))
+        self._dtype = _name(plan.dtype)
+        self._budget = ByteBudget(DECODE_BUDGET)
+        # of an item that was not looked at, the largest of the others is the best guess
+        self._largest = max(spec.decoding_bytes for spec in source.specs.values())
+        # small images cannot exceed the budget however they come, and need not ask for it
+        self._is_tight = not source.has_headers or workers * self._largest > DECODE_BUDGET
+
+    def span(self, first: int, rows: Tensor, labels: Tensor) -> list[str]:
+        """Fill some rows and their labels; return why files cannot be read, a line each."""
+        row_arrays, numbers, unreadable = _array(rows), _array(labels), []
+        with torch.no_grad():
+            for i, row in enumerate(row_arrays):
+                if self.is_stopped:
+                    break
+                try:
+                    numbers[i] = self._fill(row, first + i)
+                except UnreadableError as error:
+                    unreadable.append(str(error))
+        return unreadable
+
+    def _fill(self, row: NDArray[Any], index: int) -> int:
+        with self._held(index):
+            image, label = self.source.read(index)
+            pixels = self._pixels(image, index)
+            if pixels.shape != row.shape or _name(pixels.dtype) != self._dtype:
+                raise SizeError(self._unlike_plan(pixels, index))
+            np.copyto(row, pixels if isinstance(pixels, np.ndarray) else _array(pixels))
+        return label
+
+    def _held(self, index: int) -> AbstractContextManager[None]:
+        if not self._is_tight:
+            return nullcontext()
+        spec = self.source.specs.get(index)
+        return self._budget.hold(spec.decoding_bytes if spec else self._largest)
+
+    def _pixels(self, image: Any, index: int) -> Tensor | NDArray[Any]:
+        try:
+            return pixels_of(self._once(image))
+        except _StepFailedError as failed:
+            raise TransformError(f"{self.source.where(index)}: {failed}") from failed.__cause__
+        except TypeError as error:
+            raise TransformError(
+                f"{self.source.where(index)}: the once-part of the transform: {error}"
+            ) from None
+
+    def _unlike_plan(self, pixels: Tensor | NDArray[Any], index: int) -> str:
+        return (
+            f"{self.source.where(index)} comes out of the once-part as {_name(pixels.dtype)} of "
+            f"shape {tuple(pixels.shape)}; the images looked at before gave {self._dtype} of shape "
+            f"{self.plan.shape}. Every image must come out alike: add v2.RGB() and "
+            f"v2.Resize({self.plan.shape[1:]}) to the deterministic steps."
+        )
+
+
+class _StepFailedError(Exception):
+    """A step of the once-part raised; the text says which, and what."""
+
+
+class _OncePart:
+    """The once-part for several threads; steps of the caller's own making bear one at a time."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        lock = threading.Lock()
+        self._steps = [(step, nullcontext() if _is_known(step) else lock) for step in steps]
+
+    def __call__(self, image: Any) -> Any:
+        """Run the steps on one image; a `_StepFailedError` says which of them failed."""
+        for step, alone in self._steps:
+            with alone:
+                try:
+                    image = step.transform(image)
+                except Exception as error:
+                    raise _StepFailedError(
+                        f"{step.name} raised {type(error).__name__}: {error}"
+                    ) from error
+        return image
+
+
+def _is_known(step: Step) -> bool:
+    return kind_of(step.transform) == "deterministic"
+
+
+def _name(dtype: Any) -> str:
+    """The name of torch's or NumPy's dtype, which is the same for the same numbers."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """The memory of a CPU tensor as NumPy's; bfloat16, which NumPy has not, as words of 16 bits.
+
+    A copy of torch's would start OpenMP's threads anew in every decoding thread, and even taking a
+    row of a tensor lets go of the interpreter.
+    """
+    array: NDArray[Any] = (
+        tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
+    ).numpy()
+    return array
+
+
+class _InPlace:
+    """Rows on the host are decoded where they stay."""
+
+    n_rows = 4096
+
+    def __init__(self, images: Tensor) -> None:
+        self._images = images
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The rows to fill."""
+        return self._images[start:stop]
+
+    def filled(self, start: int, stop: int) -> None:
+        """Nothing is left to do."""
+
+
+class _Staged:
+    """Rows for an accelerator are decoded into one of two host buffers while the other is sent."""
+
+    def __init__(self, images: Tensor) -> None:
+        self._images = images
+        self.n_rows = max(1, STAGING_BYTES // max(1, images[:1].nbytes))
+        pinned = images.device.type == "cuda"
+        shape = (self.n_rows, *images.shape[1:])
+        settings: dict[str, Any] = {"dtype": images.dtype, "device": "cpu", "pin_memory": pinned}
+        self._buffers = [torch.empty(shape, **settings) for _ in "ab"]
+        self._sent: list[torch.cuda.Event | None] = [None, None]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The rows to fill, once their last contents have reached the device."""
+        which = start // self.n_rows % 2
+        event = self._sent[which]
+        if event is not None:
+            event.synchronize()
+        return self._buffers[which][: stop - start]
+
+    def filled(self, start: int, stop: int) -> None:
+        """Send the rows to the device, without waiting where it can be done."""
+        which = start // self.n_rows % 2
+        on_cuda = self._images.device.type == "cuda"
+        self._images[start:stop].copy_(self._buffers[which][: stop - start], non_blocking=on_cuda)
+        if on_cuda:
+            with torch.cuda.device(self._images.device):
+                self._sent[which] = torch.cuda.current_stream().record_event()
+
+
+def fill(images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance: Progress) -> None:
+    """Decode every item into its row and its label, a window of rows at a time.
+
+    Args:
+        images: [N, C, H, W] on any device, as planned; written to.
+        labels: int64 [N] on the CPU; written to.
+        decode: what fills a row.
+        workers: number of decoding threads, 1 or more.
+        advance: called in this thread with a number of images that are done.
+
+    Raises:
+        UnreadableError: files that cannot be read, all of them; after the others were read.
+        SizeError: an image did not come out in the planned size.
+        TransformError: a step failed.
+    """
+    rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
+    unreadable: list[str] = []
+    with _threads(workers, decode) as pool:
+        for start in range(0, len(labels), rows.n_rows):
+            stop = min(start + rows.n_rows, len(labels))
+            spans = rows.rows(start, stop).split(_SPAN), labels[start:stop].split(_SPAN)
+            results = pool.map(decode.span, range(start, stop, _SPAN), *spans)
+            for span, reasons in zip(spans[0], results, strict=True):
+                unreadable += reasons
+                advance(len(span))
+            rows.filled(start, stop)
+    if unreadable:
+        raise UnreadableError(list_of_unreadable(unreadable, len(labels)))
+
+
+@contextmanager
+def _threads(workers: int, decode: Decoding) -> Iterator[ThreadPoolExecutor]:
+    """Decoding threads that are all gone at the end, also after an error or an interrupt."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="gpupreload-decode")
+    try:
+        yield pool
+    finally:
+        decode.is_stopped = True
+        pool.shutdown(wait=True, cancel_futures=True)
