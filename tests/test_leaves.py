@@ -111,8 +111,8 @@ def test_a_subclass_of_a_container_is_one_step() -> None:
             v2.MixUp(num_classes=10),
             "",
             "the step, MixUp(num_classes=10), cannot be used here: it mixes the images of a batch "
-            "with each other and with their labels; call it on a batch of images and labels in "
-            "the training loop.",
+            "with each other and their labels likewise; give it to the loader, as "
+            "gp.Loader(dataset, mix=...), or put it last in gp.per_sample.",
         ),
         (
             v2.SanitizeBoundingBoxes(),

@@ -150,7 +150,9 @@ def test_the_slow_steps_are_named() -> None:
     """What runs sample by sample is marked; what has a batched form, or is by value, is not."""
     module = per_sample(v2.RandomHorizontalFlip(), v2.JPEG(50), add_noise, v1.ToTensor())
     assert module.slow_steps == ("JPEG([50, 50])", "add_noise")
-    assert "add_noise (sample by sample: slow)" in repr(module)
+    assert "JPEG([50, 50]) (sample by sample: slow)\n" in repr(module)
+    alone = "add_noise (sample by sample: slow; a random generator of its own is not seeded)\n"
+    assert alone in repr(module)
     assert "ToTensor() (sample" not in repr(module)
 
 
@@ -185,7 +187,8 @@ def test_sizes_that_differ_in_a_batch_are_an_error(images: Tensor) -> None:
         (
             torch.zeros(3, 4, 4),
             None,
-            "images is a torch.float32 tensor of shape (3, 4, 4); expected a batch [N, C, H, W].",
+            "images is a torch.float32 tensor of shape (3, 4, 4); expected a batch [N, C, H, W]. "
+            "Give a single image a batch dimension with images[None].",
         ),
         (
             torch.zeros(2, 3, 4, 4),

@@ -27,6 +27,7 @@ from gpupreload.errors import (
 )
 from gpupreload.frozen import FrozenReport, find_frozen
 from gpupreload.loader import Loader
+from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
 from gpupreload.show import show_batch
@@ -57,6 +58,7 @@ __all__ = [
     "find_frozen",
     "live",
     "once",
+    "per_sample",
     "plan",
     "preload",
     "sample_photos",

@@ -87,8 +87,8 @@ RANDOM = (
 )
 
 _OF_A_BATCH = (
-    "mixes the images of a batch with each other and with their labels; call it on a batch of "
-    "images and labels in the training loop"
+    "mixes the images of a batch with each other and their labels likewise; give it to the loader, "
+    "as gp.Loader(dataset, mix=...), or put it last in gp.per_sample"
 )
 _OF_BOXES = "is about boxes or points in an image, which image classification does not have"
 _SEVERAL = "returns {} images for one; choose one crop, such as v2.CenterCrop, instead"
@@ -109,6 +109,18 @@ REFUSED = {
     "UniformTemporalSubsample": "takes videos, not images",
 }
 """Classes that are no step from one image to one image, and what to say about each."""
+
+_OWN_SIZE = "gives each image a size of its own, and the images of a batch need one; {}"
+_RESIZED_CROP = "v2.RandomResizedCrop is random too, and gives all the same size"
+OF_ITS_OWN_SIZE = {
+    "RandomResize": _OWN_SIZE.format(_RESIZED_CROP),
+    "RandomShortestSize": _OWN_SIZE.format(_RESIZED_CROP),
+    "RandomZoomOut": _OWN_SIZE.format("v2.RandomAffine zooms out in an image that keeps its size"),
+    "ScaleJitter": _OWN_SIZE.format(_RESIZED_CROP),
+}
+"""Classes whose images no longer make a batch, and what to say about each."""
+
+_EXPANDED = _OWN_SIZE.format("with expand=False an image keeps its size")
 
 
 def _classes(names: Iterable[str]) -> set[type]:
@@ -138,6 +150,12 @@ _TO_FLOATS = _classes(["ConvertImageDtype", "ToDtype", "ToTensor"])
 _COLOR = _classes(COLOR)
 _HOLDING = _classes(["Compose", "RandomApply", "RandomChoice", "RandomOrder"])
 _NORMALIZE = _classes(["Normalize"])
+_SIZE_OF_ITS_OWN = {c: why for name, why in OF_ITS_OWN_SIZE.items() for c in _classes([name])}
+_ROTATION = _classes(["RandomRotation"])
+# a weighted sum of the channels, whatever their range
+_GRAY = _classes(["Grayscale", "RandomGrayscale"])
+_TO_TENSOR = _classes(["ToTensor"])
+_TO_PIL = _classes(["ToPILImage"])
 _RESIZE = _classes(["Resize"])
 
 
@@ -156,6 +174,13 @@ def kind_of(transform: Any) -> Kind | None:
 def why_refused(transform: Any) -> str | None:
     """Say why a class of torchvision's is no step from one image to one image, or None."""
     return _REFUSED.get(type(transform))
+
+
+def why_no_batch(transform: Any) -> str | None:
+    """Say why the images that a step makes of a batch may differ in size, or None."""
+    if type(transform) in _ROTATION and transform.expand:
+        return _EXPANDED
+    return _SIZE_OF_ITS_OWN.get(type(transform))
 
 
 def is_known(transform: Any) -> bool:
@@ -180,6 +205,16 @@ def is_normalize(transform: Any) -> bool:
     return type(transform) in _NORMALIZE
 
 
+def is_to_tensor(transform: Any) -> bool:
+    """Whether a step is a `ToTensor`, which leaves tensors as they are."""
+    return type(transform) in _TO_TENSOR
+
+
+def is_to_pil(transform: Any) -> bool:
+    """Whether a step is a `ToPILImage`."""
+    return type(transform) in _TO_PIL
+
+
 def is_resize(transform: Any) -> bool:
     """Whether a step is a `Resize`."""
     return type(transform) in _RESIZE
@@ -195,6 +230,17 @@ def held_by(transform: Any) -> list[Any]:
 def reads_colors(transform: Any) -> bool:
     """Whether a step, or one held by a `RandomApply` or its like, reads numbers as colours."""
     return type(transform) in _COLOR or any(reads_colors(step) for step in held_by(transform))
+
+
+def expects_0_to_1(transform: Any) -> bool:
+    """Whether a step, or one that it holds, takes black for 0 and white for 1 in float images.
+
+    Steps that read colours do, but for grayscale, and noise that is not clipped.
+    """
+    if type(transform) is v2.GaussianNoise:
+        return bool(transform.clip)
+    reads = type(transform) in _COLOR - _GRAY
+    return reads or any(expects_0_to_1(step) for step in held_by(transform))
 
 
 def steps_of_preset(preset: Any) -> list[Any]:

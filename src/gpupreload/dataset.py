@@ -129,7 +129,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
 
     def _use(self, steps: Steps, transform: Any) -> None:
         self.steps, self._transform = steps, transform
-        self._each_batch = PerSample(steps.each_batch_steps)
+        self._each_batch = PerSample(steps.each_batch_steps, seed=self.seed)
 
     # --- what is there
 

@@ -170,17 +170,22 @@ def flatten(transform: Any, argument: str = "") -> list[Leaf]:
         TransformError: a step is a class, a string, None or no callable at all; or it is one of
             torchvision's classes that does not turn one image into one image.
     """
+    leaves = take_apart(transform, argument)
+    for leaf in leaves:
+        check(leaf)
+    return leaves
+
+
+def take_apart(transform: Any, argument: str = "") -> list[Leaf]:
+    """Take a transform apart as `flatten` does, without a look at the steps."""
     of = f" of {argument}" if argument else ""
     if transform is None:
         return []
     steps = list(_walk(transform, ""))
-    leaves = [
+    return [
         Leaf(step, f"step {i}{of}" if len(steps) > 1 else f"the step{of}", mark, argument)
         for i, (step, mark) in enumerate(steps, 1)
     ]
-    for leaf in leaves:
-        _check(leaf)
-    return leaves
 
 
 def _walk(transform: Any, mark: Mark) -> Iterator[tuple[Any, Mark]]:
@@ -208,7 +213,8 @@ def _parts(transform: Any) -> list[Any] | None:
     return steps_of_preset(transform) if is_preset(transform) else held_by(transform)
 
 
-def _check(leaf: Leaf) -> None:
+def check(leaf: Leaf) -> None:
+    """Raise a `TransformError` for a step that is none: from one image to one image."""
     step = leaf.transform
     if isinstance(step, type):
         raise TransformError(
@@ -220,9 +226,23 @@ def _check(leaf: Leaf) -> None:
             f"{leaf.place} is {_what_came(step)}; expected a callable from image to image, "
             "such as v2.Resize(112). Take it out, or put a transform in its place."
         )
-    reason = why_refused(step)
+    refuse(leaf, why_refused)
+
+
+def refuse(leaf: Leaf, why: Callable[[Any], str | None]) -> None:
+    """Raise a `TransformError` where there is a reason against a step, or one that it holds."""
+    reason = _reason(leaf.transform, why)
     if reason:
         raise TransformError(f"{leaf} cannot be used here: it {reason}.")
+
+
+def _reason(step: Any, why: Callable[[Any], str | None]) -> str | None:
+    if why(step):
+        return why(step)
+    inner = ((held, _reason(held, why)) for held in held_by(step))
+    return next(
+        (f"holds {name_of(held)}, which {reason}" for held, reason in inner if reason), None
+    )
 
 
 def _what_came(value: Any) -> str:

@@ -1,16 +1,70 @@
-"""The each-batch part of a transform on whole batches, with a draw of its own for every sample."""
+"""`per_sample`: a transform on whole batches, with a draw of its own for every sample."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gpupreload.errors import ArgumentError
-from gpupreload.source import describe
-from gpupreload.stages import Allocate, Pixelwise, Rows, SampleBySample, stages_of
+from gpupreload import draws
+from gpupreload.batch_checks import (
+    check_0_to_1,
+    check_batch,
+    check_labels,
+    checked_indices,
+    first_of_0_to_1,
+)
+from gpupreload.catalog import is_known
+from gpupreload.chains import MixStep, read_chain
+from gpupreload.native.step import Params
+from gpupreload.stages import Allocate, Drawn, OnBatch, Pixelwise, Rows, SampleBySample, stages_of
 from gpupreload.steps import Step
+
+_SLOW = "sample by sample: slow"
+_OWN = "sample by sample: slow; a random generator of its own is not seeded"
+
+
+def per_sample(transform: Any, *, seed: int | None = None) -> PerSample:
+    """Make a module that runs a torchvision transform on batches, each row with its own draws.
+
+    torchvision's transforms draw one set of parameters for all rows of a batch. The module draws
+    for each row, with the distributions that torchvision has for a single image, and gives row i
+    what torchvision gives image i with the same parameters.
+
+    Called as `module(images, indices=..., epoch=..., seed=...)`, what a row becomes is a function
+    of its image and of (seed, epoch, index) alone: not of the batch, its size or order, the
+    device, or a global generator. Called with images alone, it counts its calls, and draws anew.
+
+    Args:
+        transform: a transform of torchvision's v1 or v2, a `Compose` or `torch.nn.Sequential`, any
+            callable from one image [C, H, W] to one image, a list of these, or None. At the end
+            may stand `v2.MixUp`, `v2.CutMix` or a `RandomChoice` between them: the module then
+            takes (images, labels) and returns images and soft labels. ToTensor, ToImage and
+            PILToTensor do nothing to tensors. `gp.batched(fn)` is called on the whole batch.
+            Settings are read now: what is changed in the transform later has no effect.
+        seed: of the draws, where a call gives none; None draws one number from torch's global
+            generator, and keeps it as `module.seed`.
+
+    Raises:
+        TransformError: a step cannot be used: it makes images of different sizes, several images
+            of one, or is about bounding boxes.
+        ArgumentError: `seed` is out of range.
+
+    >>> from torchvision.transforms import v2
+    >>> flip = per_sample(v2.RandomHorizontalFlip(), seed=0)
+    >>> flip(torch.tensor([1, 2], dtype=torch.uint8).expand(4, 1, 1, 2)).squeeze()
+    tensor([[1, 2],
+            [2, 1],
+            [2, 1],
+            [1, 2]], dtype=torch.uint8)
+    """
+    steps, mix = read_chain(transform)
+    if seed is None:
+        seed = int(torch.randint(0, 2**63 - 1, (), device="cpu"))
+    draws.key_of(seed, 0, 0)  # refuses a seed out of range
+    return PerSample(steps, mix, seed=seed)
 
 
 class PerSample(torch.nn.Module):
@@ -21,17 +75,23 @@ class PerSample(torch.nn.Module):
 
     Args:
         steps: the steps in order, as `split_transform` lists them.
+        mix: a step at the end that mixes images and labels, or None.
+        seed: of the draws, where a call gives none.
 
     Attributes:
         stages: what is run, in order.
-        slow_steps: the names of the steps that run sample by sample.
+        mix: as given.
+        seed: as given.
+        n_calls: how many calls were made without an epoch; the last one drew for epoch
+            `n_calls - 1`.
     """
 
-    def __init__(self, steps: Iterable[Step]) -> None:
+    def __init__(self, steps: Iterable[Step], mix: MixStep | None = None, *, seed: int = 0) -> None:
         super().__init__()
         self.steps = tuple(steps)
         self.stages = tuple(stages_of(self.steps))
-        self._n_calls = 0
+        self.mix, self.seed, self.n_calls = mix, seed, 0
+        self._first_of_0_to_1 = first_of_0_to_1(self.steps)
 
     @property
     def slow_steps(self) -> tuple[str, ...]:
@@ -42,33 +102,49 @@ class PerSample(torch.nn.Module):
     def forward(
         self,
         images: Tensor,
+        labels: Tensor | None = None,
         *,
-        indices: Tensor | None = None,
+        indices: Tensor | Sequence[int] | None = None,
         epoch: int | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         occurrence: int | Tensor = 0,
-    ) -> Tensor:
+    ) -> Any:
         """Run the steps on a batch.
 
         Args:
-            images: [N, C, H, W] on any device, uint8, or float in the range the steps expect.
+            images: [N, C, H, W] on any device, uint8 (0 to 255) or floats (0 to 1).
+            labels: only where the last step mixes: int64 [N], or probabilities [N, num_classes].
             indices: int64 [N], the sample number of each row; None numbers the rows from 0.
             epoch: number of the epoch; None takes the number of calls made so far without one.
-            seed: of the draws.
+            seed: of the draws; None takes the module's.
             occurrence: how often each sample came before in this epoch, one int or int64 [N].
 
         Returns:
-            A tensor [N, C', H', W'] on the same device. The input is never written to.
+            A tensor [N, C', H', W'] on the same device. The input is never written to. Where the
+            last step mixes, (images, soft labels): float [N, num_classes].
 
         Raises:
-            ArgumentError: `images` is not [N, C, H, W], or `indices` does not match it.
+            ArgumentError: `images` is no such batch, or `indices` or `labels` do not match it. On
+                the CPU also: floats outside 0 to 1 come to a step that takes them as colours, or
+                a label is no class. On an accelerator these two are not looked at, for the look
+                would wait for it: such floats are cut off as torchvision does, and such a label
+                gives a row of NaN.
+            TransformError: a crop is larger than the images, or a callable fails.
         """
-        _check_batch(images, indices)
-        if indices is None:
-            indices = torch.arange(len(images), device="cpu")
+        check_batch(images)
+        check_labels(labels, None if self.mix is None else self.mix.name)
+        check_0_to_1(images, self._first_of_0_to_1)
+        numbers = checked_indices(indices, images)
         if epoch is None:
-            epoch, self._n_calls = self._n_calls, self._n_calls + 1
-        return self.run(images.clone(), Rows(seed, epoch, indices.cpu(), occurrence))
+            epoch, self.n_calls = self.n_calls, self.n_calls + 1
+        rows = Rows(self.seed if seed is None else seed, epoch, numbers, occurrence)
+        result = self.run(images if self._leaves_input else images.clone(), rows)
+        return result if labels is None else self.run_mix(result, labels, rows)
+
+    @property
+    def _leaves_input(self) -> bool:
+        """Whether the first step is known to make new memory, and to write to no other."""
+        return bool(self.stages) and isinstance(self.stages[0], Drawn)
 
     @property
     def copies_last(self) -> bool:
@@ -79,6 +155,11 @@ class PerSample(torch.nn.Module):
     def is_row_wise(self) -> bool:
         """Whether a row comes out the same whatever rows come with it in the batch."""
         return not any(step.call == "batch" for step in self.steps)
+
+    @property
+    def n_drawing(self) -> int:
+        """How many steps may draw; a step that mixes after them has this number."""
+        return sum(step.randomness != "deterministic" for step in self.steps)
 
     def run(self, images: Tensor, rows: Rows, allocate: Allocate | None = None) -> Tensor:
         """Run the steps on a batch that is the callee's own: it may be written to or returned.
@@ -99,19 +180,50 @@ class PerSample(torch.nn.Module):
         assert isinstance(last, Pixelwise)  # for the type checker: copies_last
         return last.write(images, allocate)
 
+    def run_mix(self, images: Tensor, labels: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Mix a batch and its labels, which the steps have been run on."""
+        assert self.mix is not None  # for the type checker: check_labels
+        params = draw_mix(self.mix, rows, self.n_drawing, images)
+        return self.mix.mixing.apply(images, labels, params)
+
     def extra_repr(self) -> str:
-        """The steps by name; those that run sample by sample are marked."""
-        return "\n".join(
-            step.name + (" (sample by sample: slow)" if step.name in self.slow_steps else "")
-            for step in self.steps
-        )
+        """The steps by name, each with the way it runs; those that run alone are marked slow."""
+        ways = zip(self.steps, _ways(self.stages), strict=True)
+        lines = [f"{step.name} ({_in_words(step, way)})" for step, way in ways]
+        if self.mix is not None:
+            lines.append(f"{self.mix.name} (native)")
+        return "\n".join([*lines, f"seed={self.seed}"])
 
 
-def _check_batch(images: Tensor, indices: Tensor | None) -> None:
-    if not isinstance(images, Tensor) or images.ndim != 4:
-        raise ArgumentError(f"images is {describe(images)}; expected a batch [N, C, H, W].")
-    if indices is not None and (indices.dtype != torch.int64 or indices.shape != images.shape[:1]):
-        raise ArgumentError(
-            f"indices is {describe(indices)}; expected an int64 tensor of shape "
-            f"({len(images)},), the sample number of each row of images."
-        )
+def draw_mix(mix: MixStep, rows: Rows, number: int, images: Tensor) -> Params:
+    """Draw the parameters of a step that mixes, for each row.
+
+    Args:
+        mix: the step.
+        rows: which samples they are.
+        number: of the step among those that may draw.
+        images: [N, C, H, W], as they come to the step.
+    """
+    channels, height, width = images.shape[1:]
+    return mix.mixing.draw(rows.keys(number), (channels, height, width))
+
+
+def _ways(stages: Iterable[Any]) -> Iterator[str]:
+    """How each step of some stages runs, in order."""
+    for stage in stages:
+        if isinstance(stage, Drawn):
+            yield "native"
+        elif isinstance(stage, SampleBySample):
+            yield from (_SLOW for _ in stage.steps)
+        else:
+            yield from ("on the whole batch" for _ in _steps_of(stage))
+
+
+def _steps_of(stage: OnBatch | Pixelwise) -> tuple[Any, ...]:
+    return stage.steps if isinstance(stage, Pixelwise) else (stage.step,)
+
+
+def _in_words(step: Step, way: str) -> str:
+    if way != _SLOW:
+        return "gp.batched: called on the whole batch" if step.call == "batch" else way
+    return way if is_known(step.transform) else _OWN
