@@ -8,7 +8,7 @@ import torchvision.transforms.v2.functional as F
 from torch import Tensor
 
 from gpupreload.errors import ArgumentError
-from gpupreload.functional.erase import erase
+from gpupreload.functional.erase import erase, erase_
 
 # top, left, height, width: inside, nothing (twice), all, over the edge
 BOXES = torch.tensor([[1, 2, 3, 4], [2, 2, 0, 3], [2, 2, 3, 0], [0, 0, 9, 7], [6, 5, 9, 9]])
@@ -30,14 +30,34 @@ def in_a_loop(images: Tensor, value: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16, torch.float64])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_each_row_loses_a_rectangle_of_its_own(channels: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("in_one_piece", [False, True], ids=["on the CPU", "as elsewhere"])
+def test_each_row_loses_a_rectangle_of_its_own(
+    channels: int, dtype: torch.dtype, in_one_piece: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Erasing equals torchvision's, for a number, numbers for the channels and a tensor of them."""
+    monkeypatch.setattr("gpupreload.functional.erase.in_one_piece", lambda _: in_one_piece)
     images = batch(dtype, channels)
     colour = [0.5 + 30 * (c + 1) for c in range(channels)]
     for value in (0, 1, 3.7, colour, torch.tensor(colour)):
         pixels = torch.as_tensor(value, dtype=torch.float32).view(-1, 1, 1)
         erased = erase(images, *BOXES.unbind(1), value)
         assert torch.equal(erased, in_a_loop(images, pixels))
+
+
+def test_bfloat16_is_erased_too() -> None:
+    """The dtype that NumPy has not is written as it is rounded."""
+    images = batch(torch.bfloat16, 3)
+    erased = erase(images, *BOXES.unbind(1), 0.3)
+    assert torch.equal(erased, in_a_loop(images, torch.tensor([[[0.3]]])))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_erasing_in_place_writes_the_rectangles_alone(memory_format: torch.memory_format) -> None:
+    """`erase_` changes the images that it is given, in their layout."""
+    images = batch(torch.float32, 3).to(memory_format=memory_format)
+    expected = in_a_loop(images, torch.tensor([[[0.5]]]))
+    assert erase_(images, *BOXES.unbind(1), 0.5) is images
+    assert torch.equal(images, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])

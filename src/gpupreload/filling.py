@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpupreload.catalog import kind_of
 from gpupreload.errors import SizeError, TransformError, UnreadableError
+from gpupreload.host import array_of
 from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
 from gpupreload.source import Source, list_of_unreadable
@@ -77,7 +78,8 @@ class Decoding:
 
     def span(self, first: int, rows: Tensor, labels: Tensor) -> list[str]:
         """Fill some rows and their labels; return why files cannot be read, a line each."""
-        row_arrays, numbers, unreadable = _array(rows), _array(labels), []
+        # taking a row of a tensor, not of an array, lets go of the interpreter
+        row_arrays, numbers, unreadable = array_of(rows), array_of(labels), []
         with torch.no_grad():
             for i, row in enumerate(row_arrays):
                 if self.is_stopped:
@@ -94,7 +96,7 @@ class Decoding:
             pixels = self._pixels(image, index)
             if pixels.shape != row.shape or _name(pixels.dtype) != self._dtype:
                 raise SizeError(self._unlike_plan(pixels, index))
-            np.copyto(row, pixels if isinstance(pixels, np.ndarray) else _array(pixels))
+            np.copyto(row, pixels if isinstance(pixels, np.ndarray) else array_of(pixels))
         return label
 
     def _held(self, index: int) -> AbstractContextManager[None]:
@@ -153,18 +155,6 @@ def _is_known(step: Step) -> bool:
 def _name(dtype: Any) -> str:
     """The name of torch's or NumPy's dtype, which is the same for the same numbers."""
     return str(dtype).removeprefix("torch.")
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
-    """The memory of a CPU tensor as NumPy's; bfloat16, which NumPy has not, as words of 16 bits.
-
-    A copy of torch's would start OpenMP's threads anew in every decoding thread, and even taking a
-    row of a tensor lets go of the interpreter.
-    """
-    array: NDArray[Any] = (
-        tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
-    ).numpy()
-    return array
 
 
 class _InPlace:

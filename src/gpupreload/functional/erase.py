@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gpupreload.errors import ArgumentError
-from gpupreload.functional.choose import choose
 from gpupreload.functional.chunks import check_batch, check_rows, column, in_one_piece
+from gpupreload.host import array_of
 from gpupreload.source import describe
 
 
@@ -47,22 +47,45 @@ def erase(
     tensor([[1., 1., 1.],
             [1., 0., 0.]])
     """
+    return erase_(images.clone(), top, left, height, width, value)
+
+
+def erase_(
+    images: Tensor,
+    top: Tensor,
+    left: Tensor,
+    height: Tensor,
+    width: Tensor,
+    value: float | Sequence[float] | Tensor = 0,
+) -> Tensor:
+    """Do what `erase` does in the images themselves, and return them."""
     check_batch(images)
     check_rows(images, top=top, left=left, height=height, width=width)
-    h, w = images.shape[2:]
-    lines = _between(top, height, h, images)[:, :, :, None]
-    columns = _between(left, width, w, images)[:, :, None, :]
-    if not in_one_piece(images):
-        # as bytes: the CPU's loop over two broadcast bools takes 10 times as long
-        lines, columns = lines.view(torch.uint8), columns.view(torch.uint8)
-    erased = (lines & columns).view(torch.bool)
-    return choose(erased, _as_pixels(value, images), images)
+    pixels = _as_pixels(value, images)
+    boxes = torch.stack([top, left, top + height, left + width], 1)
+    if in_one_piece(images) or boxes.device.type != "cpu":
+        erased = _inside(boxes, images)
+        return torch.where(erased, pixels, images, out=images)
+    _write_boxes(images, boxes.clamp_(min=0), pixels)
+    return images
 
 
-def _between(first: Tensor, count: Tensor, size: int, images: Tensor) -> Tensor:
-    first, count = (column(v, images, torch.int64)[..., 0] for v in (first, count))
-    position = torch.arange(size, device=images.device)
-    return (position >= first) & (position < first + count)
+def _inside(boxes: Tensor, images: Tensor) -> Tensor:
+    """Which pixels lie in their image's box: bool [N, 1, H, W]."""
+    height, width = images.shape[2:]
+    top, left, bottom, right = column(boxes, images, torch.int64).unbind(1)
+    y = torch.arange(height, device=images.device)[:, None]
+    x = torch.arange(width, device=images.device)
+    return ((y >= top) & (y < bottom) & (x >= left) & (x < right))[:, None]
+
+
+def _write_boxes(images: Tensor, boxes: Tensor, pixels: Tensor) -> None:
+    """Write to each box alone: on the CPU this touches a tenth of the memory that a mask does."""
+    target, source = array_of(images), array_of(pixels.expand(images.shape))
+    for i, (top, left, bottom, right) in enumerate(boxes.tolist()):
+        if top < bottom and left < right:
+            box = i, slice(None), slice(top, bottom), slice(left, right)
+            target[box] = source[box]
 
 
 def _as_pixels(value: float | Sequence[float] | Tensor, images: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gpupreload import draws
 from gpupreload.errors import TransformError
-from gpupreload.functional.erase import erase
-from gpupreload.functional.pieces import layout
+from gpupreload.functional.erase import erase_
 from gpupreload.native.boxes import N_TRIES, choose_boxes, draw_sides
 from gpupreload.native.noise import normal_noise
 from gpupreload.native.ranges import Range
@@ -69,12 +68,22 @@ class RandomErasing(Native):
 
     def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
         """Erase the rectangles."""
+        erased = images.clone()
+        self.write(erased, params)
+        return erased
+
+    @property
+    def writes_in_place(self) -> bool:
+        """Only the rectangles are touched."""
+        return True
+
+    def write(self, images: Tensor, params: Mapping[str, Tensor]) -> None:
+        """Erase the rectangles in the images themselves."""
         height = torch.where(params["applied"], params["h"], 0)
         value: Tensor | tuple[float, ...] | None = self.value
         if value is None:
-            noise = normal_noise(params["noise_key"], images.shape[1:], images.device)
-            value = noise.contiguous(memory_format=layout(images))
-        return erase(images, params["i"], params["j"], height, params["w"], value)
+            value = normal_noise(params["noise_key"], images.shape[1:], images.device)
+        erase_(images, params["i"], params["j"], height, params["w"], value)
 
     def in_full(self, params: Mapping[str, Tensor], shape: Shape) -> Params:
         """With `v`, float32 [N, C, H, W]; the pixels of the rectangle are written."""
