@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gpupreload import draws, host
+from gpupreload.chains import MixStep, read_mixing
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError, LoadingError
+from gpupreload.per_sample import draw_mix
 from gpupreload.source import describe
 from gpupreload.stages import Rows
 
@@ -34,6 +36,9 @@ class Loader:
         shuffle: whether each epoch has another order; otherwise it is the dataset's.
         drop_last: whether a last batch that is smaller is left out.
         seed: of order and draws; None takes the dataset's.
+        mix: `v2.MixUp`, `v2.CutMix`, or a `RandomChoice` between such, run last, on the images that
+            come together in a batch, each row with its own weight. Labels are then soft: float32
+            [N, num_classes]. MixUp needs a transform that makes floats.
         dtype: of the batches, where the transform makes floats: float32, float16, bfloat16 or
             float64. They are computed as the transform says, and rounded once. Without a step
             that makes floats, uint8 comes out.
@@ -46,10 +51,11 @@ class Loader:
         num_workers, pin_memory: as for a `DataLoader`; only 0 and False make sense here.
 
     Attributes:
-        dataset, batch_size, shuffle, drop_last, seed: as given.
+        dataset, batch_size, shuffle, drop_last, seed, mix: as given.
 
     Raises:
         ArgumentError: an argument has a value that cannot be used.
+        TransformError: `mix` is a transform that does not mix.
         LoadingError: worker processes or pinned memory were asked for.
         FreedError: while iterating, when the dataset was freed.
 
@@ -69,6 +75,7 @@ class Loader:
         shuffle: bool = False,
         drop_last: bool = False,
         seed: int | None = None,
+        mix: Any = None,
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
         reuse_buffers: bool = False,
@@ -83,6 +90,8 @@ class Loader:
         self.shuffle, self.drop_last = shuffle, drop_last
         self.seed = dataset.seed if seed is None else seed
         draws.key_of(self.seed, 0, 0)  # refuses a seed out of range
+        self.mix = mix
+        self._mix = None if mix is None else _checked_mix(mix, dataset)
         self._blocks = _Blocks(dtype, memory_format, reuse_buffers)
         self._next_epoch = 0
 
@@ -116,9 +125,20 @@ class Loader:
             block = slice(start, start + n_rows)
             rows = Rows(self.seed, epoch, order[block])
             images = self._blocks.read(self.dataset, on_device[block], rows)
-            yield from zip(
+            batches = zip(
                 images.split(self.batch_size), labels[block].split(self.batch_size), strict=True
             )
+            yield from batches if self._mix is None else self._mixed(batches, self._mix, rows)
+
+    def _mixed(
+        self, batches: Iterable[tuple[Tensor, Tensor]], mix: MixStep, rows: Rows
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Mix each batch of a block; its rows are the next ones of `rows`."""
+        numbers = rows.indices.split(self.batch_size)
+        for (images, labels), indices in zip(batches, numbers, strict=True):
+            of_batch = Rows(rows.seed, rows.epoch, indices)
+            params = draw_mix(mix, of_batch, self.dataset.each_batch.n_drawing, images)
+            yield mix.mixing.apply(images, labels, params)
 
     def _order(self, epoch: int) -> Tensor:
         n_images = len(self.dataset)
@@ -223,6 +243,23 @@ def _check_batch_size(batch_size: Any) -> None:
         raise ArgumentError(
             f"batch_size is {batch_size!r}; expected the number of images in a batch, 1 or more."
         )
+
+
+def _checked_mix(mix: Any, dataset: GPUPreloadDataset) -> MixStep:
+    """Read what mixes; on an accelerator a label that is no class could only give NaN later."""
+    step = read_mixing(mix)
+    n_classes = step.mixing.num_classes
+    if n_classes is None:
+        raise ArgumentError(
+            f"mix is {step.name}, whose num_classes is None; expected the number of classes, for "
+            f"the labels are mixed too. Pass num_classes={len(dataset.classes)} to it."
+        )
+    if dataset.targets and max(dataset.targets) >= n_classes:
+        raise ArgumentError(
+            f"mix is {step.name}, but labels run up to {max(dataset.targets)}; expected "
+            f"num_classes to be larger. Pass num_classes={len(dataset.classes)} to it."
+        )
+    return step
 
 
 def _check_format(dtype: Any, memory_format: Any) -> None:
