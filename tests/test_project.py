@@ -22,16 +22,12 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # The order in which data flows. A module imports only from those before it. A folder is one room:
 # its modules may import each other.
 ORDER = [
-    *("errors", "table"),
-    *("host", "tree", "wrong_folder", "folder", "unreadable", "jpeg", "decode", "source"),
-    *("devices",),
-    *("cover", "catalog", "settings", "leaves", "probe", "made_up"),
-    *("trace", "refusals", "division", "parts", "steps"),
-    *("splitmix", "draws", "functional", "native", "stages"),
-    *("chains", "batch_checks", "per_sample"),
-    *("arguments", "resident", "plan", "filling", "store", "fetched", "dataset", "loader"),
-    *("repeats", "frozen"),
-    *("timing", "show", "explore", "photos"),
+    *("errors", "table", "host", "tree", "wrong_folder", "folder", "unreadable", "jpeg"),
+    *("decode", "source", "devices", "cover", "catalog", "settings", "leaves", "probe"),
+    *("made_up", "trace", "refusals", "division", "parts", "steps", "splitmix", "draws"),
+    *("functional", "native", "stages", "chains", "batch_checks", "per_sample", "arguments"),
+    *("resident", "plan", "filling", "store", "fetched", "dataset", "loader", "parameters"),
+    *("repeats", "frozen", "timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = ["matplotlib", "ipywidgets", "IPython", "skimage", "tqdm.notebook", "jupyterlab"]

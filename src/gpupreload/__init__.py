@@ -27,6 +27,7 @@ from gpupreload.errors import (
 )
 from gpupreload.frozen import FrozenReport, find_frozen
 from gpupreload.loader import Loader
+from gpupreload.parameters import Parameters, StepParameters, parameters_of
 from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
@@ -48,9 +49,11 @@ __all__ = [
     "GPUPreloadError",
     "Loader",
     "LoadingError",
+    "Parameters",
     "Plan",
     "SizeError",
     "Step",
+    "StepParameters",
     "Steps",
     "TransformError",
     "UnreadableError",
@@ -58,6 +61,7 @@ __all__ = [
     "find_frozen",
     "live",
     "once",
+    "parameters_of",
     "per_sample",
     "plan",
     "preload",

@@ -52,6 +52,7 @@ class Loader:
 
     Attributes:
         dataset, batch_size, shuffle, drop_last, seed, mix: as given.
+        mix_step: `mix` as it was read, or None.
 
     Raises:
         ArgumentError: an argument has a value that cannot be used.
@@ -91,7 +92,7 @@ class Loader:
         self.seed = dataset.seed if seed is None else seed
         draws.key_of(self.seed, 0, 0)  # refuses a seed out of range
         self.mix = mix
-        self._mix = None if mix is None else _checked_mix(mix, dataset)
+        self.mix_step = None if mix is None else _checked_mix(mix, dataset)
         self._blocks = _Blocks(dtype, memory_format, reuse_buffers)
         self._next_epoch = 0
 
@@ -128,7 +129,9 @@ class Loader:
             batches = zip(
                 images.split(self.batch_size), labels[block].split(self.batch_size), strict=True
             )
-            yield from batches if self._mix is None else self._mixed(batches, self._mix, rows)
+            yield from (
+                batches if self.mix_step is None else self._mixed(batches, self.mix_step, rows)
+            )
 
     def _mixed(
         self, batches: Iterable[tuple[Tensor, Tensor]], mix: MixStep, rows: Rows
