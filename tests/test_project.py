@@ -27,7 +27,7 @@ ORDER = [
     *("made_up", "trace", "refusals", "division", "parts", "steps", "splitmix", "draws"),
     *("functional", "native", "stages", "chains", "batch_checks", "per_sample", "arguments"),
     *("resident", "plan", "filling", "store", "fetched", "dataset", "loader", "parameters"),
-    *("repeats", "frozen", "timing", "show", "explore", "photos"),
+    *("repeats", "frozen", "shared", "timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = ["matplotlib", "ipywidgets", "IPython", "skimage", "tqdm.notebook", "jupyterlab"]

@@ -31,6 +31,7 @@ from gpupreload.parameters import Parameters, StepParameters, parameters_of
 from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
+from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.show import show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
 
@@ -51,6 +52,7 @@ __all__ = [
     "LoadingError",
     "Parameters",
     "Plan",
+    "SharedReport",
     "SizeError",
     "Step",
     "StepParameters",
@@ -66,6 +68,7 @@ __all__ = [
     "plan",
     "preload",
     "sample_photos",
+    "shares_draws",
     "show_batch",
     "split_transform",
 ]
