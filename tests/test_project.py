@@ -25,8 +25,18 @@ ORDER = [
     *("errors", "table", "host", "tree", "wrong_folder", "folder", "unreadable", "jpeg"),
     *("decode", "source", "devices", "cover", "catalog", "settings", "leaves", "probe"),
     *("made_up", "trace", "refusals", "division", "parts", "steps", "splitmix", "draws"),
-    *("functional", "native", "stages", "chains", "batch_checks", "per_sample", "arguments"),
-    *("resident", "plan", "filling", "store", "fetched", "dataset", "loader", "parameters"),
+    *("functional", "native", "stages", "one_pass", "chains", "batch_checks", "per_sample"),
+    *(
+        "arguments",
+        "resident",
+        "plan",
+        "filling",
+        "store",
+        "fetched",
+        "dataset",
+        "loader",
+        "parameters",
+    ),
     *("repeats", "frozen", "shared", "timing", "show", "explore", "photos"),
 ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +14,9 @@ from gpupreload import draws, host
 from gpupreload.chains import MixStep, read_mixing
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError, LoadingError
+from gpupreload.functional.picking import Picker
+from gpupreload.native.step import Params
+from gpupreload.one_pass import of_rows
 from gpupreload.per_sample import draw_mix
 from gpupreload.source import describe
 from gpupreload.stages import Rows
@@ -20,6 +25,9 @@ from gpupreload.stages import Rows
 # than the bytes. Blocks of 8 MiB stay in a CPU's last cache: measured best at 3×32×32, where they
 # hold 10 batches of 64; at 3×112×112 one batch is larger already.
 _BLOCK_BYTES = 8 << 20
+# samples that parameters are drawn for at a time: the calls of some 40 small operations then cost
+# nothing beside the images
+_ROWS_DRAWN = 4096
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -122,10 +130,11 @@ class Loader:
         on_device = order.to(self.dataset.device, non_blocking=True)
         labels = self.dataset.labels.index_select(0, on_device)
         n_rows = self._blocks.n_rows(self.dataset, self.batch_size)
+        drawing = _Drawing(self.dataset, Rows(self.seed, epoch, order), n_rows)
         for start in range(0, len(order), n_rows):
             block = slice(start, start + n_rows)
             rows = Rows(self.seed, epoch, order[block])
-            images = self._blocks.read(self.dataset, on_device[block], rows)
+            images = self._blocks.read(self.dataset, on_device[block], rows, drawing.of(block))
             batches = zip(
                 images.split(self.batch_size), labels[block].split(self.batch_size), strict=True
             )
@@ -160,6 +169,34 @@ class Loader:
         return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
 
 
+class _Drawing:
+    """Draws the parameters of an epoch's samples, many blocks at a time.
+
+    Args:
+        dataset: whose each-batch part draws.
+        rows: the samples of the epoch, in the order in which they will be served.
+        n_rows: of a block.
+    """
+
+    def __init__(self, dataset: GPUPreloadDataset, rows: Rows, n_rows: int) -> None:
+        self._dataset, self._rows = dataset, rows
+        self._n_at_once = n_rows * max(1, _ROWS_DRAWN // n_rows)
+        self._start, self._drawn = 0, list[Params | None]()
+
+    def of(self, block: slice) -> list[Params | None]:
+        """The parameters of each stage for the rows of a block; blocks come in order."""
+        if not block.start % self._n_at_once:
+            self._start = block.start
+            self._drawn = self._draw(slice(block.start, block.start + self._n_at_once))
+        return of_rows(self._drawn, slice(block.start - self._start, block.stop - self._start))
+
+    def _draw(self, window: slice) -> list[Params | None]:
+        store = self._dataset.images
+        channels, height, width = store.shape[1:]
+        rows = replace(self._rows, indices=self._rows.indices[window])
+        return self._dataset.each_batch.draw(rows, (channels, height, width), store.dtype)
+
+
 class _Blocks:
     """Reads several batches' rows at once, into memory that is reused as far as it may be.
 
@@ -174,6 +211,7 @@ class _Blocks:
         self._gathered: Tensor | None = None
         self._out: Tensor | None = None
         self._pool = host.Pool()
+        self._picker = Picker()
 
     def n_rows(self, dataset: GPUPreloadDataset, batch_size: int) -> int:
         """How many rows to read at once: a multiple of the batch size."""
@@ -183,21 +221,27 @@ class _Blocks:
         n_bytes = dataset.images[0].numel() * self._dtype.itemsize
         return batch_size * max(1, _BLOCK_BYTES // (batch_size * n_bytes))
 
-    def read(self, dataset: GPUPreloadDataset, indices: Tensor, rows: Rows) -> Tensor:
+    def read(
+        self, dataset: GPUPreloadDataset, indices: Tensor, rows: Rows, drawn: list[Params | None]
+    ) -> Tensor:
         """Gather rows from the store, and run the each-batch part on them."""
-        module = dataset.each_batch
-        images = self._gather(dataset.images, indices, reuse=module.copies_last or self._reuse)
-        return self._as_asked(module.run(images, rows, allocate=self._allocate))
+        module, store = dataset.each_batch, dataset.images
+        allocate = partial(self._gathering, store, module.copies_last or self._reuse)
+        if store.device.type == "cpu" and not module.head.is_empty:
+            images = module.pick(self._picker, store, indices, drawn, allocate)
+            start = module.head.n_stages
+        else:
+            out = allocate((len(indices), *store.shape[1:]))
+            images, start = torch.index_select(store, 0, indices, out=out), 0
+        return self._as_asked(module.run(images, rows, self._allocate, drawn, start))
 
-    def _gather(self, store: Tensor, indices: Tensor, *, reuse: bool) -> Tensor:
-        shape = (len(indices), *store.shape[1:])
+    def _gathering(self, store: Tensor, reuse: bool, shape: tuple[int, ...]) -> Tensor:
         if not reuse:
-            out = self._fresh(shape, store.dtype, store.device, torch.contiguous_format)
-            return torch.index_select(store, 0, indices, out=out)
+            return self._fresh(shape, store.dtype, store.device, torch.contiguous_format)
         kept = _rows_of(self._gathered, shape, store.dtype, store.device)
         if kept is None:
             kept = self._gathered = host.empty(shape, store.dtype, store.device)
-        return torch.index_select(store, 0, indices, out=kept)
+        return kept
 
     def _allocate(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
         if not self._reuse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from gpupreload.batch_checks import (
 )
 from gpupreload.catalog import is_known
 from gpupreload.chains import MixStep, read_chain
-from gpupreload.native.step import Params
+from gpupreload.functional.picking import Picker
+from gpupreload.native.step import Params, Shape
+from gpupreload.one_pass import Head, drawn_ahead, start_of_tail
 from gpupreload.stages import Allocate, Drawn, OnBatch, Pixelwise, Rows, SampleBySample, stages_of
 from gpupreload.steps import Step
 
@@ -80,6 +82,7 @@ class PerSample(torch.nn.Module):
 
     Attributes:
         stages: what is run, in order.
+        head: which of them can be run while samples are gathered.
         mix: as given.
         seed: as given.
         n_calls: how many calls were made without an epoch; the last one drew for epoch
@@ -90,6 +93,8 @@ class PerSample(torch.nn.Module):
         super().__init__()
         self.steps = tuple(steps)
         self.stages = tuple(stages_of(self.steps))
+        self._tail = start_of_tail(self.stages)
+        self.head = Head.of(self.stages[: self._tail])
         self.mix, self.seed, self.n_calls = mix, seed, 0
         self._first_of_0_to_1 = first_of_0_to_1(self.steps)
 
@@ -148,8 +153,8 @@ class PerSample(torch.nn.Module):
 
     @property
     def copies_last(self) -> bool:
-        """Whether the last stage writes to other memory than it reads, so a batch can be reused."""
-        return bool(self.stages) and isinstance(self.stages[-1], Pixelwise)
+        """Whether the end is written to other memory than is read, so a batch can be reused."""
+        return self._tail is not None
 
     @property
     def is_row_wise(self) -> bool:
@@ -161,24 +166,65 @@ class PerSample(torch.nn.Module):
         """How many steps may draw; a step that mixes after them has this number."""
         return sum(step.randomness != "deterministic" for step in self.steps)
 
-    def run(self, images: Tensor, rows: Rows, allocate: Allocate | None = None) -> Tensor:
+    def draw(self, rows: Rows, shape: Shape, dtype: torch.dtype) -> list[Params | None]:
+        """Draw for many samples ahead, of a store with images of this shape (C, H, W) and dtype."""
+        return drawn_ahead(self.stages, rows, shape, dtype)
+
+    def pick(
+        self,
+        picker: Picker,
+        store: Tensor,
+        indices: Tensor,
+        drawn: Sequence[Params | None],
+        allocate: Callable[[tuple[int, ...]], Tensor],
+    ) -> Tensor:
+        """Gather samples from a store on the CPU, and run the first `head.n_stages` on the way."""
+        channels, height, width = store.shape[1:]
+        shape = self.head.output_shape(self.stages, (channels, height, width))
+        out = allocate((len(indices), *shape))
+        return self.head.pick(picker, self.stages, drawn, store, indices, out)
+
+    def run(
+        self,
+        images: Tensor,
+        rows: Rows,
+        allocate: Allocate | None = None,
+        drawn: Sequence[Params | None] | None = None,
+        start: int = 0,
+    ) -> Tensor:
         """Run the steps on a batch that is the callee's own: it may be written to or returned.
 
         Args:
             images: [N, C, H, W] on any device.
             rows: which samples they are.
-            allocate: called with the shape and device of the result where the last stage can
+            allocate: called with the shape and device of the result where the last stages can
                 write into memory that is given; returns a float tensor of that shape.
+            drawn: what `draw` returned for these rows; None draws now.
+            start: the number of the first stage to run.
         """
-        if allocate is None or not self.copies_last:
-            for stage in self.stages:
-                images = stage(images, rows)
-            return images
-        for stage in self.stages[:-1]:
-            images = stage(images, rows)
-        last = self.stages[-1]
-        assert isinstance(last, Pixelwise)  # for the type checker: copies_last
-        return last.write(images, allocate)
+        drawn = [None] * len(self.stages) if drawn is None else drawn
+        end = len(self.stages) if self._tail is None else self._tail
+        for stage, params in zip(self.stages[start:end], drawn[start:end], strict=True):
+            images = (
+                stage(images, rows, params) if isinstance(stage, Drawn) else stage(images, rows)
+            )
+        return images if self._tail is None else self._finish(images, rows, allocate, drawn)
+
+    def _finish(
+        self,
+        images: Tensor,
+        rows: Rows,
+        allocate: Allocate | None,
+        drawn: Sequence[Params | None],
+    ) -> Tensor:
+        """Make floats, in memory that is given, and write what comes after into them."""
+        first, *others = self.stages[self._tail :]
+        assert isinstance(first, Pixelwise)  # for the type checker: start_of_tail
+        images = first(images, rows) if allocate is None else first.write(images, allocate)
+        for stage, params in zip(others, drawn[len(drawn) - len(others) :], strict=True):
+            assert isinstance(stage, Drawn)  # likewise
+            stage.write(images, rows, params)
+        return images
 
     def run_mix(self, images: Tensor, labels: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Mix a batch and its labels, which the steps have been run on."""

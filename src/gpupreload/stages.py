@@ -164,10 +164,17 @@ class Drawn:
         """Draw the parameters of each row, for images of shape (C, H, W)."""
         return self.native.draw(rows.keys(self.number), shape)
 
-    def __call__(self, images: Tensor, rows: Rows) -> Tensor:
-        """Draw and apply the step on [N, C, H, W]."""
+    def __call__(self, images: Tensor, rows: Rows, params: Params | None = None) -> Tensor:
+        """Apply the step on [N, C, H, W], with parameters that were drawn for it, or are now."""
+        return self.native.apply(images, self._drawn(images, rows, params))
+
+    def write(self, images: Tensor, rows: Rows, params: Params | None = None) -> None:
+        """Apply the step in the images themselves."""
+        self.native.write(images, self._drawn(images, rows, params))
+
+    def _drawn(self, images: Tensor, rows: Rows, params: Params | None) -> Params:
         channels, height, width = images.shape[1:]
-        return self.native.apply(images, self.draw(rows, (channels, height, width)))
+        return self.draw(rows, (channels, height, width)) if params is None else params
 
 
 class Pixelwise:

@@ -15,7 +15,12 @@ import torchvision.transforms as v1
 import torchvision.transforms.v2 as v2
 from torch import Tensor
 
+from gpupreload.functional.pieces import pieces
+
 Operation = tuple[str, Any]
+
+# of floats that a CPU thread makes at a time: they are still in the last cache for the next pass
+_BYTES_A_THREAD = 4 << 20
 
 UNCHANGED_ON_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage, v2.ToPureTensor, v2.Identity)
 PIXELWISE = (
@@ -114,9 +119,10 @@ class Levels:
         if out.dtype != self.dtype:
             # computed as the steps say, and rounded once
             return out.copy_(self.write(images, torch.empty_like(out, dtype=self.dtype)))
-        out.copy_(images)
-        for name, constant in self._constants_like(out):
-            getattr(out, name)(constant)
+        for start, stop in pieces(out, len(out), out[:1].nbytes, _BYTES_A_THREAD):
+            part = out[start:stop].copy_(images[start:stop])
+            for name, constant in self._constants_like(part):
+                getattr(part, name)(constant)
         return out
 
     def _agrees(self, ramp: Tensor, expected: Tensor) -> bool:
