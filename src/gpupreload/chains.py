@@ -18,6 +18,7 @@ from gpupreload.catalog import (
 from gpupreload.errors import TransformError
 from gpupreload.leaves import Leaf, check, refuse, take_apart
 from gpupreload.native.mixing import Mixing, is_mixing, mixing_of
+from gpupreload.native.operator import Drawer
 from gpupreload.parts import Step
 from gpupreload.probe import Randomness
 from gpupreload.settings import name_of
@@ -30,21 +31,21 @@ class MixStep:
 
     Attributes:
         transform: the caller's own object.
+        name: it in a few words.
         mixing: its form for batches, with a draw for each sample.
+        drawer: of its parameters.
     """
 
     transform: Any
+    name: str
     mixing: Mixing
-
-    @property
-    def name(self) -> str:
-        """The short name of the transform."""
-        return name_of(self.transform)
+    drawer: Drawer
 
 
 def read_mixing(transform: Any) -> MixStep:
     """Read MixUp, CutMix or a RandomChoice between such; a `TransformError` for all else."""
-    return MixStep(transform, mixing_of(transform))
+    mixing = mixing_of(transform)
+    return MixStep(transform, name_of(transform), mixing, Drawer(mixing))
 
 
 def read_chain(transform: Any) -> tuple[list[Step], MixStep | None]:

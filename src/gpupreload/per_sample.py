@@ -39,6 +39,10 @@ def per_sample(transform: Any, *, seed: int | None = None) -> PerSample:
     of its image and of (seed, epoch, index) alone: not of the batch, its size or order, the
     device, or a global generator. Called with images alone, it counts its calls, and draws anew.
 
+    `torch.compile(module, fullgraph=True)` takes it in one graph, with the same draws, unless a
+    policy (RandAugment and its kin) or a step that runs sample by sample is in it. Colours may
+    then differ by a level, and by another where one change of colour follows another.
+
     Args:
         transform: a transform of torchvision's v1 or v2, a `Compose` or `torch.nn.Sequential`, any
             callable from one image [C, H, W] to one image, a list of these, or None. At the end
@@ -85,8 +89,6 @@ class PerSample(torch.nn.Module):
         head: which of them can be run while samples are gathered.
         mix: as given.
         seed: as given.
-        n_calls: how many calls were made without an epoch; the last one drew for epoch
-            `n_calls - 1`.
     """
 
     def __init__(self, steps: Iterable[Step], mix: MixStep | None = None, *, seed: int = 0) -> None:
@@ -96,6 +98,9 @@ class PerSample(torch.nn.Module):
         self._tail = start_of_tail(self.stages)
         self.head = Head.of(self.stages[: self._tail])
         self.mix, self.seed, self.n_calls = mix, seed, 0
+        self.mix, self.seed = mix, seed
+        # a tensor, so that torch.compile need not compile anew for each number
+        self._calls = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._first_of_0_to_1 = first_of_0_to_1(self.steps)
 
     @property
@@ -140,11 +145,20 @@ class PerSample(torch.nn.Module):
         check_labels(labels, None if self.mix is None else self.mix.name)
         check_0_to_1(images, self._first_of_0_to_1)
         numbers = checked_indices(indices, images)
-        if epoch is None:
-            epoch, self.n_calls = self.n_calls, self.n_calls + 1
-        rows = Rows(self.seed if seed is None else seed, epoch, numbers, occurrence)
+        number = self._count_call() if epoch is None else epoch
+        rows = Rows(self.seed if seed is None else seed, number, numbers, occurrence)
         result = self.run(images if self._leaves_input else images.clone(), rows)
         return result if labels is None else self.run_mix(result, labels, rows)
+
+    @property
+    def n_calls(self) -> int:
+        """How many calls were made without an epoch; the last one drew for `n_calls - 1`."""
+        return int(self._calls)
+
+    def _count_call(self) -> int | Tensor:
+        number = self._calls.clone()
+        self._calls.add_(1)
+        return number if torch.compiler.is_compiling() else int(number)
 
     @property
     def _leaves_input(self) -> bool:
@@ -251,7 +265,7 @@ def draw_mix(mix: MixStep, rows: Rows, number: int, images: Tensor) -> Params:
         images: [N, C, H, W], as they come to the step.
     """
     channels, height, width = images.shape[1:]
-    return mix.mixing.draw(rows.keys(number), (channels, height, width))
+    return rows.draw(mix.drawer, number, (channels, height, width))
 
 
 def _ways(stages: Iterable[Any]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from gpupreload.errors import TransformError
 from gpupreload.functional.levels import Levels, apply_step, is_pixelwise
 from gpupreload.functional.pieces import layout
 from gpupreload.native.catalog import native_of
+from gpupreload.native.operator import Drawer
 from gpupreload.native.step import Native, Params, Shape
 from gpupreload.probe import generators_kept, seed_generators
 from gpupreload.source import describe
@@ -48,21 +49,27 @@ class Rows:
 
     Attributes:
         seed: of the reader.
-        epoch: number of the epoch.
+        epoch: number of the epoch; in a graph of `torch.compile` also int64 [1] on the CPU.
         indices: int64 [N] on the CPU, sample numbers in the whole dataset.
         occurrence: how often the sample came before in this epoch: 0, or int64 [N].
     """
 
     seed: int
-    epoch: int
+    epoch: int | Tensor
     indices: Tensor
     occurrence: int | Tensor = 0
 
     def keys(self, step: int) -> Tensor:
         """The draws' keys of one step, int64 [N] on the CPU."""
+        assert isinstance(self.epoch, int)  # for the type checker: a tensor is for graphs
         return draws.keys(
             self.seed, self.epoch, self.indices, occurrence=self.occurrence, step=step
         )
+
+    def draw(self, drawer: Drawer, number: int, shape: Shape) -> Params:
+        """Draw one step's parameters for each row, for images of shape (C, H, W)."""
+        which = self.seed, self.epoch, self.indices, self.occurrence
+        return drawer.draw(*which, number, shape)
 
 
 def occurrences(indices: Tensor) -> int | Tensor:
@@ -159,10 +166,11 @@ class Drawn:
 
     def __init__(self, number: int, step: Step, native: Native) -> None:
         self.number, self.step, self.native = number, step, native
+        self._drawer = Drawer(native)
 
     def draw(self, rows: Rows, shape: Shape) -> Params:
         """Draw the parameters of each row, for images of shape (C, H, W)."""
-        return self.native.draw(rows.keys(self.number), shape)
+        return rows.draw(self._drawer, self.number, shape)
 
     def __call__(self, images: Tensor, rows: Rows, params: Params | None = None) -> Tensor:
         """Apply the step on [N, C, H, W], with parameters that were drawn for it, or are now."""
@@ -305,4 +313,5 @@ def _as_tensor(result: Any, step: Step, *, n_dims: int) -> Tensor:
     if not isinstance(result, Tensor) or result.ndim != n_dims:
         expected = "an image [C, H, W]" if n_dims == 3 else "a batch [N, C, H, W]"
         raise TransformError(f"{step.name} returned {describe(result)}; expected {expected}.")
-    return result.as_subclass(Tensor)
+    # torch.compile knows no as_subclass of what is a plain tensor already
+    return result if type(result) is Tensor else result.as_subclass(Tensor)
