@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -61,10 +61,8 @@ class Rows:
 
     def keys(self, step: int) -> Tensor:
         """The draws' keys of one step, int64 [N] on the CPU."""
-        assert isinstance(self.epoch, int)  # for the type checker: a tensor is for graphs
-        return draws.keys(
-            self.seed, self.epoch, self.indices, occurrence=self.occurrence, step=step
-        )
+        epoch = cast(int, self.epoch)  # a tensor is for graphs, which draw by `draw`
+        return draws.keys(self.seed, epoch, self.indices, occurrence=self.occurrence, step=step)
 
     def draw(self, drawer: Drawer, number: int, shape: Shape) -> Params:
         """Draw one step's parameters for each row, for images of shape (C, H, W)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -68,8 +68,8 @@ class Drawer:
             shape: (C, H, W) of the images.
         """
         if not torch.compiler.is_compiling():
-            assert isinstance(epoch, int)  # for the type checker: a tensor is for graphs
-            keys = draws.keys(seed, epoch, indices, occurrence=occurrence, step=number)
+            # a tensor is for graphs
+            keys = draws.keys(seed, cast(int, epoch), indices, occurrence=occurrence, step=number)
             return self.step.draw(keys, shape)
         names = _names(self._handle, *shape)
         tensors = torch.ops.gpupreload.draw(
