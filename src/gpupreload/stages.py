@@ -29,11 +29,12 @@ from gpupreload.probe import generators_kept, seed_generators
 from gpupreload.source import describe
 from gpupreload.steps import Step
 
-# torchvision's deterministic steps that treat each image of a batch as they would alone
-_ON_BATCHES = (
+ON_BATCHES = (
     *(v1.Resize, v1.CenterCrop, v1.Pad, v1.Grayscale),
     *(v2.Resize, v2.CenterCrop, v2.Pad, v2.Grayscale, v2.RGB, v2.ToDtype),
 )
+"""torchvision's deterministic steps that treat each image of a batch as they would alone."""
+
 # steps that may give one size to images of several
 _GIVE_A_SIZE = (
     *(v1.Resize, v1.CenterCrop, v1.RandomCrop, v1.RandomResizedCrop),
@@ -254,7 +255,7 @@ def _ways(steps: Sequence[Step]) -> list[type[Stage]]:
 def _way(step: Step) -> type[Stage]:
     if is_pixelwise(step.transform):
         return Pixelwise
-    if step.call == "batch" or type(step.transform) in _ON_BATCHES:
+    if step.call == "batch" or type(step.transform) in ON_BATCHES:
         return OnBatch
     return SampleBySample if native_of(step.transform) is None else Drawn
 

@@ -170,5 +170,8 @@ _READERS: dict[type, Reader] = {
     **POLICIES,
     **{cls: read for name, read in _BY_NAME.items() for cls in _classes(name)},
 }
+NATIVE = frozenset(_READERS)
+"""The classes that have a native form, as most of their settings are."""
+
 _KEEPING_SHAPE = {*UNCHANGED_ON_TENSORS, *_classes("Normalize")}
 _FIXED = {*_KEEPING_SHAPE, *_classes("CenterCrop", "Grayscale", "Pad", "RGB", "Resize")}
