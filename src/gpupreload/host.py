@@ -35,7 +35,7 @@ def empty(
         device: where it will be.
         memory_format: `torch.contiguous_format` or `torch.channels_last`.
     """
-    if device.type != "cpu":
+    if device.type != "cpu" or torch.compiler.is_compiling():
         return torch.empty(shape, dtype=dtype, device=device, memory_format=memory_format)
     n_bytes = math.prod(shape) * dtype.itemsize
     return _as_tensor(_bytes(n_bytes), shape, dtype, memory_format)

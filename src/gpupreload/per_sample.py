@@ -97,7 +97,6 @@ class PerSample(torch.nn.Module):
         self.stages = tuple(stages_of(self.steps))
         self._tail = start_of_tail(self.stages)
         self.head = Head.of(self.stages[: self._tail])
-        self.mix, self.seed, self.n_calls = mix, seed, 0
         self.mix, self.seed = mix, seed
         # a tensor, so that torch.compile need not compile anew for each number
         self._calls = torch.zeros(1, dtype=torch.int64, device="cpu")
@@ -219,9 +218,10 @@ class PerSample(torch.nn.Module):
         drawn = [None] * len(self.stages) if drawn is None else drawn
         end = len(self.stages) if self._tail is None else self._tail
         for stage, params in zip(self.stages[start:end], drawn[start:end], strict=True):
-            images = (
-                stage(images, rows, params) if isinstance(stage, Drawn) else stage(images, rows)
-            )
+            if isinstance(stage, Drawn):
+                images = stage(images, rows, params)
+            else:
+                images = stage(images, rows)
         return images if self._tail is None else self._finish(images, rows, allocate, drawn)
 
     def _finish(
