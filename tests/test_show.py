@@ -107,16 +107,16 @@ def test_without_matplotlib_the_message_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Matplotlib is optional; a picture without it is a clear error."""
-    from gpupreload import show
+    from gpupreload import figure
 
-    show._figure_class.cache_clear()
+    figure._figure_class.cache_clear()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError) as caught:
         gp.show_batch(torch.zeros(1, 3, 4, 4))
     assert str(caught.value) == (
         "pictures need Matplotlib, which is not installed: pip install 'gpupreload[lab]'"
     )
-    show._figure_class.cache_clear()
+    figure._figure_class.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from gpupreload.plan import Plan, plan
 from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.show import show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
+from gpupreload.timing import LoaderTimes, TimedLoader, time_loaders
 
 __version__ = version("gpupreload")
 
@@ -49,6 +50,7 @@ __all__ = [
     "GPUPreloadDataset",
     "GPUPreloadError",
     "Loader",
+    "LoaderTimes",
     "LoadingError",
     "Parameters",
     "Plan",
@@ -57,6 +59,7 @@ __all__ = [
     "Step",
     "StepParameters",
     "Steps",
+    "TimedLoader",
     "TransformError",
     "UnreadableError",
     "batched",
@@ -71,4 +74,5 @@ __all__ = [
     "shares_draws",
     "show_batch",
     "split_transform",
+    "time_loaders",
 ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
+from gpupreload.figure import new_figure
 from gpupreload.source import describe
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def show_batch(
     height, width = pictures.shape[1:3]
     title_inches = 0.22 if any(names) else 0.0
     tile_inches = image_inches * height / width + title_inches
-    figure = _new_figure(columns * image_inches, rows * tile_inches)
+    figure = new_figure(columns * image_inches, rows * tile_inches)
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.axis("off")
@@ -124,31 +123,3 @@ def _names(labels: Any, classes: Any, n: int) -> list[str]:
             f"0 to {len(names) - 1}."
         )
     return [str(names[number]) for number in numbers]
-
-
-def _new_figure(width: float, height: float) -> Figure:
-    figure: Figure = _figure_class()(figsize=(width, height), layout="constrained")
-    return figure
-
-
-@cache
-def _figure_class() -> type[Figure]:
-    """A figure that draws itself in a notebook, without pyplot and its list of open figures."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError(
-            "pictures need Matplotlib, which is not installed: pip install 'gpupreload[lab]'"
-        ) from None
-
-    class NotebookFigure(Figure):
-        def _repr_png_(self) -> bytes:
-            png = io.BytesIO()
-            self.savefig(png, format="png", dpi=96)
-            return png.getvalue()
-
-        def __repr__(self) -> str:
-            width, height = self.get_size_inches()
-            return f"<a picture of {width:.1f} × {height:.1f} inches>"
-
-    return NotebookFigure
