@@ -34,7 +34,7 @@ from gpupreload.plan import Plan, plan
 from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.show import show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
-from gpupreload.timing import LoaderTimes, TimedLoader, time_loaders
+from gpupreload.timing import LoaderTimes, Outlook, TimedLoader, time_loaders, will_it_help
 
 __version__ = version("gpupreload")
 
@@ -53,6 +53,7 @@ __all__ = [
     "LoaderTimes",
     "LoadingError",
     "Parameters",
+    "Outlook",
     "Plan",
     "SharedReport",
     "SizeError",
@@ -75,4 +76,5 @@ __all__ = [
     "show_batch",
     "split_transform",
     "time_loaders",
+    "will_it_help",
 ]
