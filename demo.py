@@ -5,9 +5,8 @@ Run it with `make demo`, or `python demo.py [folder of class folders]`.
 
 from __future__ import annotations
 
+import statistics
 import sys
-import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,6 +18,7 @@ from torchvision.datasets import ImageFolder
 
 import gpupreload as gp
 from gpupreload.table import Table
+from gpupreload.timing import ratios, seconds_of
 
 EPOCHS = 3
 BATCH_SIZE = 64
@@ -39,37 +39,26 @@ def main() -> None:
     root = sys.argv[1] if len(sys.argv) > 1 else gp.sample_photos("train")
     print(gp.plan(root, TRANSFORM), end="\n\n")
 
-    start = time.perf_counter()
-    train = gp.preload(root, TRANSFORM, seed=0)
-    seconds_to_load = time.perf_counter() - start
+    loaded: list[gp.GPUPreloadDataset] = []
+    seconds_to_load = seconds_of(lambda: loaded.append(gp.preload(root, TRANSFORM, seed=0)))
+    train = loaded[0]
     print(train, end="\n\n")
     print(f"pixels equal to ImageFolder's, bit for bit: {equal_to_imagefolder(train, root)}\n")
 
-    seconds = {f"ImageFolder, {n} workers": epochs(from_disk(root, n), train) for n in (0, 2)}
-    resident = epochs(gp.Loader(train, BATCH_SIZE, shuffle=True, reuse_buffers=True), train)
-    seconds["gpupreload"] = [seconds_to_load + resident[0], *resident[1:]]
-
-    print(table(seconds, len(train)))
-    save_picture(train, seconds, Path("demo.png"))
+    loaders = {
+        "ImageFolder, 0 workers": from_disk(root, 0),
+        "ImageFolder, 2 workers": from_disk(root, 2),
+        "gpupreload": gp.Loader(train, BATCH_SIZE, shuffle=True, reuse_buffers=True),
+    }
+    times = gp.time_loaders(loaders, epochs=EPOCHS, warm_up=0)
+    print(table(times, seconds_to_load))
+    save_picture(train, times, Path("demo.png"))
     print("\nsaved demo.png")
 
 
 def from_disk(root: str | Path, workers: int) -> DataLoader[tuple[Tensor, int]]:
     """What most notebooks do: every epoch decodes the files again."""
     return DataLoader(ImageFolder(root, TRANSFORM), BATCH_SIZE, shuffle=True, num_workers=workers)
-
-
-def epochs(loader: Iterable[tuple[Tensor, Tensor]], train: gp.GPUPreloadDataset) -> list[float]:
-    """Go through the loader a few times, to batches on the device; seconds of each epoch."""
-    seconds = []
-    for _ in range(EPOCHS):
-        start = time.perf_counter()
-        for images, labels in loader:
-            images.to(train.device), labels.to(train.device)
-        if train.device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return seconds
 
 
 def equal_to_imagefolder(train: gp.GPUPreloadDataset, root: str | Path) -> bool:
@@ -82,34 +71,41 @@ def equal_to_imagefolder(train: gp.GPUPreloadDataset, root: str | Path) -> bool:
     )
 
 
-def table(seconds: dict[str, list[float]], n_images: int) -> Table:
+def table(times: gp.LoaderTimes, seconds_to_load: float) -> Table:
     """The first epoch (ours with the load in it) apart from the later ones."""
-    disk = min(min(times[1:]) for name, times in seconds.items() if name != "gpupreload")
-    rows = [
-        (
-            name,
-            f"{times[0]:.2f} s",
-            f"{min(times[1:]):.3f} s",
-            f"{n_images / min(times[1:]):,.0f}",
-            f"×{disk / min(times[1:]):.1f}",
+    faster = min(times.loaders[:2], key=seconds_of_an_epoch)
+    rows = []
+    for loader in times.loaders:
+        ratio = ratios(faster.epochs, to=loader.epochs)
+        load = seconds_to_load if loader.name == "gpupreload" else 0.0
+        rows.append(
+            (
+                loader.name,
+                f"{load + loader.first_epoch:.2f} s",
+                f"{seconds_of_an_epoch(loader):.3f} s",
+                f"{loader.images_per_second.median:,.0f}",
+                f"×{ratio.median:.1f}",
+                f"×{ratio.low:.1f} to ×{ratio.high:.1f}",
+            )
         )
-        for name, times in seconds.items()
-    ]
-    headings = ("", "first epoch", "later epochs", "images/s", "against the faster from disk")
+    first = times.loaders[0]
+    headings = ("", "first epoch", "later epochs", "images/s", f"against {faster.name}", "spread")
     return Table(
         tuple(rows),
         headings,
-        title=f"{n_images:,} photos to batches of {BATCH_SIZE} on {_device_name()}",
-        note="gpupreload's first epoch includes loading; later epochs are the fastest of two.",
-        right=(1, 2, 3, 4),
+        title=f"{first.n_images:,} photos to {first.n_batches} batches on {times.device}",
+        note=f"gpupreload's first epoch includes loading. Later epochs: the medians of {EPOCHS}, "
+        f"run in turn.\n{times.machine}",
+        right=(1, 2, 3, 4, 5),
     )
 
 
-def _device_name() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
+def seconds_of_an_epoch(loader: gp.TimedLoader) -> float:
+    """The median of the epochs after the first."""
+    return statistics.median(loader.epochs)
 
 
-def save_picture(train: gp.GPUPreloadDataset, seconds: dict[str, list[float]], path: Path) -> None:
+def save_picture(train: gp.GPUPreloadDataset, times: gp.LoaderTimes, path: Path) -> None:
     """Save a grid of photos beside a bar chart of the times."""
     figure, (photos, bars) = plt.subplots(
         1, 2, figsize=(11, 4.6), width_ratios=(1.1, 1), layout="constrained"
@@ -118,12 +114,11 @@ def save_picture(train: gp.GPUPreloadDataset, seconds: dict[str, list[float]], p
     photos.set_title(f"{len(train):,} photos, decoded once")
     photos.axis("off")
 
-    names = list(seconds)
-    bars.barh(
-        names, [min(times[1:]) for times in seconds.values()], color=["#9aa5b1"] * 2 + ["#1f77b4"]
-    )
-    for y, times in enumerate(seconds.values()):
-        bars.annotate(f" {min(times[1:]):.3f} s", (min(times[1:]), y), va="center", fontsize=10)
+    names = [loader.name for loader in times.loaders]
+    seconds = [seconds_of_an_epoch(loader) for loader in times.loaders]
+    bars.barh(names, seconds, color=["#9aa5b1"] * 2 + ["#1f77b4"])
+    for y, length in enumerate(seconds):
+        bars.annotate(f" {length:.3f} s", (length, y), va="center", fontsize=10)
     bars.invert_yaxis()
     bars.margins(x=0.2)
     bars.spines[["top", "right"]].set_visible(False)

@@ -1,38 +1,28 @@
-"""Run several ways of doing the same thing in turn, A B C A B C…, and compare their times."""
+"""What the benchmarks share: ways run in turn, one table of them, and the machine's name."""
 
 from __future__ import annotations
 
-import gc
-import platform
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from datetime import date
-from pathlib import Path
 
-import PIL
 import torch
-import torchvision
 
+from gpupreload import timing
 from gpupreload.table import Table
+from gpupreload.timing import Spread, ratios
 
 
-def measure(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def measure(
+    ways: Mapping[str, Callable[[], object]], rounds: int, device: torch.device | None = None
+) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each way in each round; one more round before them is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, way in ways.items():
-            gc.collect()
-            start = time.perf_counter()
-            way()
-            elapsed = time.perf_counter() - start
-            if number:
-                seconds[name].append(elapsed)
-    return seconds
+    seconds = timing.in_turn(ways, 1 + rounds, device)
+    return {name: times[1:] for name, times in seconds.items()}
 
 
 def table(
-    seconds: Mapping[str, list[float]],
+    seconds: Mapping[str, tuple[float, ...]],
     n_images: int,
     *,
     title: str,
@@ -42,14 +32,14 @@ def table(
     """Compare with one of the ways: median time, images/s, and the ratio within each round."""
     rows = []
     for name, times in seconds.items():
-        ratios = sorted(b / t for b, t in zip(seconds[base], times, strict=True))
+        ratio = ratios(seconds[base], to=times)
         rows.append(
             (
                 name,
                 f"{1e3 * statistics.median(times):,.1f} ms",
                 f"{n_images / statistics.median(times):,.0f}",
-                f"×{statistics.median(ratios):.2f}",
-                f"×{ratios[0]:.2f} to ×{ratios[-1]:.2f}",
+                f"×{ratio.median:.2f}",
+                in_words(ratio),
                 (notes or {}).get(name, ""),
             )
         )
@@ -57,18 +47,11 @@ def table(
     return Table(tuple(rows), headings, title=title, right=(1, 2, 3, 4))
 
 
-def machine() -> str:
-    """Say on what all this was measured."""
-    return (
-        f"{date.today()}, {_processor()}, {torch.get_num_threads()} threads, "
-        f"Python {platform.python_version()}, torch {torch.__version__}, "
-        f"torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
-    )
+def in_words(ratio: Spread) -> str:
+    """The least and the greatest ratio of all rounds."""
+    return f"×{ratio.low:.2f} to ×{ratio.high:.2f}"
 
 
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return platform.processor() or platform.machine()
-    lines = cpuinfo.read_text().splitlines()
-    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "CPU")
+def machine(device: torch.device | None = None) -> str:
+    """Say when and on what all this was measured."""
+    return f"{date.today()}, {timing.machine(device)}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 
 import interleaved
 import numpy as np
@@ -19,6 +18,7 @@ from PIL import Image
 import gpupreload as gp
 from gpupreload.source import open_source
 from gpupreload.table import Table
+from gpupreload.timing import seconds_of
 
 CROP = [v2.Resize(112), v2.CenterCrop(112)]
 FLOATS = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.2] * 3)]
@@ -64,9 +64,7 @@ def main() -> None:
 
 def _seconds(steps: list[object], source: object, name: str) -> float:
     store_size = (112, 112) if name == "nested containers" else None
-    start = time.perf_counter()
-    gp.split_transform(steps, source, store_size=store_size)
-    return time.perf_counter() - start
+    return seconds_of(lambda: gp.split_transform(steps, source, store_size=store_size))
 
 
 if __name__ == "__main__":
