@@ -83,6 +83,7 @@ def test_no_figure_is_left_open(photos: gp.GPUPreloadDataset) -> None:
     before = plt.get_fignums()
     for _ in range(25):
         gp.show_batch(images, labels, photos)
+        gp.show_augmented(photos, 0)
     assert plt.get_fignums() == before
 
 
@@ -91,6 +92,68 @@ def test_a_figure_draws_itself_in_a_notebook(photos: gp.GPUPreloadDataset) -> No
     figure = gp.show_batch(photos.images)
     assert figure._repr_png_().startswith(b"\x89PNG")
     assert repr(figure).startswith("<a picture of ")
+
+
+@pytest.fixture(scope="module")
+def flipped(photo_folder: Path) -> gp.GPUPreloadDataset:
+    """Twelve small pictures that are mirrored or not, then normalised."""
+    steps = [v2.Resize((9, 7)), v2.RandomHorizontalFlip(), v2.ToImage()]
+    floats = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    transform = v2.Compose([*steps, *floats])
+    return gp.preload(photo_folder, transform, device="cpu", seed=3, progress=False)
+
+
+def test_augmented_shows_the_original_and_its_draws(flipped: gp.GPUPreloadDataset) -> None:
+    """First the stored picture, then n draws, un-normalised: here each as it is or mirrored."""
+    original, *draws = drawn(gp.show_augmented(flipped, 5, 20))
+    stored = flipped.images[5].permute(1, 2, 0).numpy()
+    assert np.array_equal(original, stored)
+    as_it_is = [np.array_equal(draw, stored) for draw in draws]
+    mirrored = [np.array_equal(draw, stored[:, ::-1]) for draw in draws]
+    assert len(draws) == 20
+    assert any(as_it_is)
+    assert [not same for same in as_it_is] == mirrored
+
+
+def test_augmented_names_what_it_shows(flipped: gp.GPUPreloadDataset) -> None:
+    """Each picture has its name, and the whole has the photo's number, its class and the epoch."""
+    figure = gp.show_augmented(flipped, -7, 2, epoch=4)
+    assert titles(figure) == ["original", "draw 1", "draw 2"]
+    assert figure.get_suptitle() == "photo 5, dog: epoch 4"
+
+
+@pytest.mark.parametrize("seed", [None, 8])
+def test_the_first_draw_is_what_a_loader_serves(
+    flipped: gp.GPUPreloadDataset, seed: int | None
+) -> None:
+    """Draw 1 is the picture of this photo in this epoch and seed; no look changes it."""
+    loader = gp.Loader(flipped, 12, seed=seed)
+    for epoch, (images, _) in enumerate(batch for _ in range(8) for batch in loader):
+        figure = gp.show_augmented(flipped, 2, 3, epoch=epoch, seed=seed)
+        assert np.array_equal(drawn(figure)[1], to_pictures(images[2], flipped)[0].numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n": 0}, "n is 0; expected the number of draws, 1 or more."),
+        ({"epoch": -1}, "epoch is -1; expected a whole number, 0 or more."),
+        ({"index": 12}, "index 12 is out of range for 12 images."),
+        (
+            {"dataset": [0]},
+            "dataset is list; expected a GPUPreloadDataset. Write dataset = "
+            "gpupreload.preload(data, transform), then "
+            "gpupreload.show_augmented(dataset, index).",
+        ),
+    ],
+)
+def test_augmented_refuses(
+    flipped: gp.GPUPreloadDataset, arguments: dict[str, object], message: str
+) -> None:
+    """A number out of range, and data that is not preloaded, are refused in a whole sentence."""
+    with pytest.raises((gp.ArgumentError, IndexError)) as caught:
+        gp.show_augmented(**({"dataset": flipped, "index": 0} | arguments))
+    assert str(caught.value) == message
 
 
 def test_other_shapes_are_refused() -> None:

@@ -33,6 +33,7 @@ from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
 from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.show import show_batch
+from gpupreload.show import show_augmented, show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
 from gpupreload.timing import LoaderTimes, Outlook, TimedLoader, time_loaders, will_it_help
 
@@ -73,6 +74,7 @@ __all__ = [
     "preload",
     "sample_photos",
     "shares_draws",
+    "show_augmented",
     "show_batch",
     "split_transform",
     "time_loaders",

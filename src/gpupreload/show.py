@@ -1,9 +1,11 @@
-"""A batch as one Matplotlib picture. Matplotlib is imported on call only."""
+"""A batch, or one photo's draws, as one Matplotlib picture. Matplotlib is imported on call only."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +14,9 @@ from torch import Tensor
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.figure import new_figure
+from gpupreload.per_sample import PerSample
 from gpupreload.source import describe
+from gpupreload.stages import Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,12 +58,112 @@ def show_batch(
     shown = images[:n] if isinstance(images, Tensor) and images.ndim == 4 else images
     pictures = to_pictures(shown, dataset)
     names = _names(labels, classes, len(pictures))
+    return _grid(list(pictures), names, columns, image_inches)
+
+
+def show_augmented(
+    dataset: GPUPreloadDataset,
+    index: int,
+    n: int = 16,
+    *,
+    epoch: int = 0,
+    seed: int | None = None,
+    columns: int = 6,
+    image_inches: float = 1.4,
+) -> Figure:
+    """Draw one photo of a preloaded dataset as it is kept, then n draws of its augmentation.
+
+    Draw 1 is the picture that a `Loader` with this seed serves in this epoch. The others are those
+    that it would serve if the photo came again in the same epoch. A `Normalize` in the transform is
+    undone.
+
+    Args:
+        dataset: preloaded.
+        index: which photo, as in `dataset[index]`.
+        n: the number of draws.
+        epoch: number of the epoch.
+        seed: of the draws; None takes the dataset's.
+        columns: pictures in a row.
+        image_inches: width of one picture in the figure, in inches.
+
+    Returns:
+        A `matplotlib.figure.Figure`, as `show_batch` returns it.
+
+    Raises:
+        ArgumentError: `dataset` is not preloaded, or a number is out of range.
+        IndexError: there is no such photo.
+        ImportError: Matplotlib is not installed.
+    """
+    check_preloaded(dataset, "gpupreload.show_augmented(dataset, index)")
+    if n < 1:
+        raise ArgumentError(f"n is {n}; expected the number of draws, 1 or more.")
+    if not isinstance(epoch, int) or epoch < 0:
+        raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
+    index = in_range(index, len(dataset))
+    seed = dataset.seed if seed is None else seed
+    augmented = draws_of(dataset.each_batch, dataset.images[index], Draw(index, epoch, seed), n)
+    pictures = [*to_pictures(dataset.images[index]), *to_pictures(augmented, dataset)]
+    names = ["original", *(f"draw {number}" for number in range(1, n + 1))]
+    figure = _grid(pictures, names, columns, image_inches)
+    label = dataset.classes[dataset.targets[index]]
+    figure.suptitle(f"photo {index}, {label}: epoch {epoch}", fontsize=9)
+    return figure
+
+
+@dataclass(frozen=True)
+class Draw:
+    """All that a sample's random parameters depend on: its number, the epoch and the seed."""
+
+    index: int
+    epoch: int
+    seed: int
+
+
+def draws_of(module: PerSample, image: Tensor, draw: Draw, n: int) -> Tensor:
+    """Run a chain n times on one image, as when the sample came n times in one epoch.
+
+    Args:
+        module: the chain.
+        image: [C, H, W] on any device; it is not written to.
+        draw: whose draws they are.
+        n: how many.
+
+    Returns:
+        [n, C', H', W'] on the same device.
+    """
+    indices = torch.full((n,), draw.index, device="cpu")
+    rows = Rows(draw.seed, draw.epoch, indices, torch.arange(n, device="cpu"))
+    with torch.no_grad():
+        return module.run(image.expand(n, -1, -1, -1).clone(), rows)
+
+
+def check_preloaded(dataset: Any, call: str) -> None:
+    """Raise an `ArgumentError` that names the call where `dataset` is not preloaded."""
+    if not isinstance(dataset, GPUPreloadDataset):
+        raise ArgumentError(
+            f"dataset is {describe(dataset)}; expected a GPUPreloadDataset. "
+            f"Write dataset = gpupreload.preload(data, transform), then {call}."
+        )
+
+
+def in_range(index: int, n_images: int) -> int:
+    """Return an index counted from 0, where it may have been counted from the end."""
+    if not -n_images <= index < n_images:
+        raise IndexError(f"index {index} is out of range for {n_images:,} images.")
+    return index % n_images
+
+
+def _grid(
+    pictures: Sequence[Tensor], names: Sequence[str], columns: int, image_inches: float
+) -> Figure:
+    """Draw uint8 pictures [H, W, 3] on the CPU, of any sizes, with a name above each."""
     columns = max(1, min(columns, len(pictures)))
     rows = max(1, math.ceil(len(pictures) / columns))
-    height, width = pictures.shape[1:3]
     title_inches = 0.22 if any(names) else 0.0
     tile_inches = image_inches * height / width + title_inches
     figure = new_figure(columns * image_inches, rows * tile_inches)
+    aspect = max((picture.shape[0] / picture.shape[1] for picture in pictures), default=1.0)
+    figure = _new_figure(columns * image_inches, rows * (image_inches * aspect + title_inches))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.axis("off")
