@@ -15,7 +15,7 @@ from transform_examples import Make, examples
 
 from gpupreload.catalog import DETERMINISTIC, RANDOM
 from gpupreload.cover import ResizeToCover
-from gpupreload.settings import code_of, fingerprint, is_portable, name_of
+from gpupreload.settings import code_of, fingerprint, is_portable, name_of, remade
 
 ALL = examples([*DETERMINISTIC, *RANDOM])
 WITHOUT_TENSORS = {label: make for label, make in ALL.items() if "Linear" not in label}
@@ -77,6 +77,21 @@ def test_code_makes_the_same_step(make: Make) -> None:
     """The code shown for a step makes a step of the same class with the same settings."""
     made = eval(code_of(make()), {"T": v1, "v2": v2, "torch": torch})
     assert fingerprint(made) == fingerprint(make())
+
+
+@pytest.mark.parametrize("make", WITHOUT_TENSORS.values(), ids=WITHOUT_TENSORS)
+def test_a_step_made_again_is_the_same(make: Make) -> None:
+    """Without a change, a step made again has the same class and the same settings."""
+    assert fingerprint(remade(make())) == fingerprint(make())
+
+
+def test_a_step_made_again_with_a_change() -> None:
+    """One argument is changed in a new step, the others stay, and so does the step itself."""
+    crop = v2.RandomResizedCrop(20, scale=(0.3, 1.0), interpolation="nearest")
+    changed = remade(crop, scale=(0.5, 0.6))
+    expected = v2.RandomResizedCrop(20, scale=(0.5, 0.6), interpolation="nearest")
+    assert fingerprint(changed) == fingerprint(expected)
+    assert crop.scale == (0.3, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ _SETTINGS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "RandomChannelPermutation": [((), {})],
     "RandomCrop": [((20,), {"padding": 4}), (((16, 20),), {"pad_if_needed": True})],
     "RandomEqualize": [((), {"p": 0.4})],
-    "RandomErasing": [((), {}), ((), {"value": 1.0, "p": 1.0})],
+    "RandomErasing": [((), {}), ((), {"value": 1.0, "p": 1.0}), ((), {"value": "random"})],
     "RandomGrayscale": [((), {})],
     "RandomHorizontalFlip": [((), {}), ((1.0,), {})],
     "RandomInvert": [((), {})],

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpupreload.catalog import is_conversion, is_resize
 from gpupreload.leaves import Leaf
-from gpupreload.settings import code_of
+from gpupreload.settings import code_of, compose_code, imports_of
 from gpupreload.source import Source
 from gpupreload.trace import Form, Point, Trace
 
@@ -127,28 +127,11 @@ def _as_call(kept: Sequence[Leaf], moved: Sequence[Leaf]) -> str:
         f"    train_aug={_as_compose(moved)},\n"
         ")"
     )
-    imports = {
-        "torch.": "import torch",
-        "gp.": "import gpupreload as gp",
-        "T.": "from torchvision import transforms as T",
-        "v2.": "from torchvision.transforms import v2",
-    }
-    used = [line for name, line in imports.items() if _mentions(body, name)]
-    return "\n".join([*used, "", body])
-
-
-def _mentions(code: str, name: str) -> bool:
-    return code.startswith(name) or any(f"{mark}{name}" in code for mark in " (=[")
+    return "\n".join([*imports_of(body), "", body])
 
 
 def _as_compose(leaves: Sequence[Leaf]) -> str:
-    if not leaves:
-        return "None"
-    codes = [_with_mark(leaf) for leaf in leaves]
-    modules = {code.split(".")[0] for code in codes}
-    compose = "T.Compose" if "T" in modules and "v2" not in modules else "v2.Compose"
-    lines = "".join(f"        {code},\n" for code in codes)
-    return f"{compose}([\n{lines}    ])"
+    return compose_code([_with_mark(leaf) for leaf in leaves], indent="    ")
 
 
 def _with_mark(leaf: Leaf) -> str:

@@ -1,4 +1,4 @@
-"""What a step is set to: as a short name, as code to paste, and as a value to compare by."""
+"""What a step is set to: as a name, as code to paste, to be changed, and to be compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,55 @@ def code_of(transform: Callable[..., Any]) -> str:
     return "your_lambda" if name == "<lambda>" else f"your_{type(transform).__name__}"
 
 
+def compose_code(codes: Sequence[str], indent: str = "") -> str:
+    """Return Python that composes steps, given as code, one a line; `None` where there are none.
+
+    It is v1's `Compose` where v1's steps stand in it and none of v2's.
+
+    >>> print(compose_code(["v2.Resize(112)", "v2.CenterCrop(112)"]))
+    v2.Compose([
+        v2.Resize(112),
+        v2.CenterCrop(112),
+    ])
+    """
+    if not codes:
+        return "None"
+    modules = {code.split(".")[0] for code in codes}
+    compose = "T.Compose" if "T" in modules and "v2" not in modules else "v2.Compose"
+    lines = "".join(f"{indent}    {code},\n" for code in codes)
+    return f"{compose}([\n{lines}{indent}])"
+
+
+def imports_of(code: str) -> list[str]:
+    """Return the import statements that code of `code_of` needs.
+
+    >>> imports_of("T.Compose([T.ToTensor(), v2.ToDtype(torch.float32)])")[1:]
+    ['from torchvision import transforms as T', 'from torchvision.transforms import v2']
+    """
+    imports = {
+        "torch.": "import torch",
+        "gp.": "import gpupreload as gp",
+        "T.": "from torchvision import transforms as T",
+        "v2.": "from torchvision.transforms import v2",
+    }
+    return [line for name, line in imports.items() if _mentions(code, name)]
+
+
+def _mentions(code: str, name: str) -> bool:
+    return code.startswith(name) or any(f"{mark}{name}" in code for mark in " (=[")
+
+
+def remade(transform: Any, **changes: Any) -> Any:
+    """Make one of torchvision's steps again, with some of its constructor's arguments changed.
+
+    >>> from torchvision.transforms import v2
+    >>> code_of(remade(v2.RandomErasing(p=0.2, scale=(0.1, 0.3)), p=0.9))
+    'v2.RandomErasing(p=0.9, scale=(0.1, 0.3))'
+    """
+    kept = {parameter.name: value for parameter, value in _arguments(transform)}
+    return type(transform)(**{**kept, **changes})
+
+
 def _call(transform: Callable[..., Any], prefix: str) -> str:
     if isinstance(transform, nn.Sequential):
         held = ", ".join(_literal(step, prefix) for step in transform)
@@ -80,7 +129,9 @@ def _arguments(transform: Any) -> list[tuple[inspect.Parameter, Any]]:
 
 
 def _as_given(transform: Any, name: str, value: Any) -> Any:
-    """Undo what torchvision does to some numbers: [112] was 112, and so was a crop's (112, 112)."""
+    """Undo what torchvision does to some values: [112] was 112, and so was a crop's (112, 112)."""
+    if name == "value" and value is None and type(transform).__name__ == "RandomErasing":
+        return "random"
     if name not in ("size", "value") or not isinstance(value, list | tuple):
         return value
     is_square = type(transform).__name__ in _A_NUMBER_IS_A_SQUARE and len(set(value)) == 1
