@@ -25,6 +25,7 @@ from gpupreload.errors import (
     TransformError,
     UnreadableError,
 )
+from gpupreload.explore import explore
 from gpupreload.frozen import FrozenReport, find_frozen
 from gpupreload.loader import Loader
 from gpupreload.parameters import Parameters, StepParameters, parameters_of
@@ -65,6 +66,7 @@ __all__ = [
     "TransformError",
     "UnreadableError",
     "batched",
+    "explore",
     "find_frozen",
     "live",
     "once",

@@ -1,0 +1,259 @@
+"""The widget behind `gpupreload.explore`: a thin layer over `recipe` and `pictures`."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ipywidgets as widgets
+from PIL import Image
+from torchvision.transforms import v2
+
+from gpupreload.dataset import GPUPreloadDataset
+from gpupreload.errors import ArgumentError
+from gpupreload.explore import markup
+from gpupreload.explore.controls import (
+    NAME_WIDTH,
+    CodeBox,
+    Control,
+    NumberControl,
+    close_all,
+    control_of,
+)
+from gpupreload.explore.knobs import knobs_of
+from gpupreload.explore.pictures import VIEWS, Look, Rendered, render
+from gpupreload.explore.recipe import Recipe
+
+HIGHEST_EPOCH = 99
+# more pixels in one picture than this take longer than 50 ms to draw
+_MOST_PIXELS_WHILE_DRAGGING = 16 * 128 * 128
+
+
+@dataclass(frozen=True)
+class StepControls:
+    """The controls of one random step: whether it runs, and what it is set to."""
+
+    position: int
+    ticked: Any
+    controls: Mapping[str, Control]
+    at_first: Mapping[str, Any]
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The arguments that are set to another value than at first, by name."""
+        values = {name: control.value for name, control in self.controls.items()}
+        # an argument that is left alone stays as it was given, to the last digit
+        return {name: value for name, value in values.items() if value != self.at_first[name]}
+
+
+class Explorer:
+    """A widget that shows what the augmentation of a dataset does, and lets it be changed.
+
+    As the last value of a cell it is shown. `gpupreload.explore` makes it.
+
+    Args:
+        dataset: preloaded; neither it nor its transform is changed.
+        look: what is looked at first.
+
+    Attributes:
+        widget: the whole of it, to be put into other widgets.
+        recipe: the steps as they are set.
+        error: what went wrong in drawing the picture, or "".
+    """
+
+    def __init__(self, dataset: GPUPreloadDataset, look: Look) -> None:
+        self.error = ""
+        self._dataset, self._n, self._is_quiet = dataset, look.n, True
+        self._given = self.recipe = Recipe.of(dataset)
+        self._rendered: Rendered | None = None
+        height, width = dataset.images.shape[2:]
+        quick = look.n * height * width <= _MOST_PIXELS_WHILE_DRAGGING
+        self._live = quick and not dataset.each_batch.slow_steps
+        self._make_look_controls(look)
+        self.steps = dict(self._step_controls())
+        self._picture, self._status, self._alert = (widgets.HTML() for _ in range(3))
+        self._code = CodeBox("code")
+        self.widget = self._laid_out()
+        self._is_quiet = False
+        self._changed()
+
+    # --- what is set
+
+    @property
+    def look(self) -> Look:
+        """What is looked at: view, photo, epoch and seed."""
+        return Look(
+            self.view.value,
+            int(self.photo.value),
+            int(self.epoch.value),
+            _seed_of(self.seed.value),
+            self._n,
+        )
+
+    @property
+    def transform(self) -> v2.Compose:
+        """The transform as it is set, to be passed to `gpupreload.preload` or an `ImageFolder`."""
+        return self.recipe.transform
+
+    @property
+    def code(self) -> str:
+        """The transform as it is set, as Python."""
+        return self._code.code
+
+    # --- the controls
+
+    def _make_look_controls(self, look: Look) -> None:
+        dataset, changed = self._dataset, self._changed
+        self.view = widgets.ToggleButtons(
+            options=VIEWS,
+            value=look.view,
+            style={"button_width": "auto"},
+        )
+        self.view.observe(lambda change: changed(), "value")
+        names = [(name, number) for number, name in enumerate(dataset.classes)]
+        self.label = widgets.Dropdown(
+            options=names,
+            value=dataset.targets[look.index],
+            description="class",
+            style={"description_width": NAME_WIDTH},
+            layout=widgets.Layout(width="350px"),
+        )
+        self.label.observe(self._show_class, "value")
+        self.photo = NumberControl(
+            "photo", look.index, 0, len(dataset) - 1, 1, self._show_photo, live=self._live
+        )
+        highest = max(HIGHEST_EPOCH, look.epoch)
+        self.epoch = NumberControl("epoch", look.epoch, 0, highest, 1, changed, live=self._live)
+        # a seed of 63 bits is too large for a browser's numbers
+        self.seed = widgets.Text(
+            description="seed",
+            value=str(look.seed),
+            continuous_update=False,
+            style={"description_width": NAME_WIDTH},
+            layout=widgets.Layout(width="350px"),
+        )
+        self.seed.observe(lambda change: changed(), "value")
+
+    def _step_controls(self) -> Iterator[tuple[str, StepControls]]:
+        """Yield the controls of each random step, by its class's name and a number if need be."""
+        taken: set[str] = set()
+        for position, part in enumerate(self._given.parts):
+            if not part.is_random:
+                continue
+            transform = part.given.transform
+            name = kind = getattr(transform, "__name__", type(transform).__name__)
+            while name in taken:
+                name = f"{kind} {len(taken) + 1}"
+            taken.add(name)
+            ticked = widgets.Checkbox(description=name, value=True, indent=False)
+            ticked.observe(lambda change: self._changed(), "value")
+            controls = {
+                knob.name: control_of(knob, self._changed, live=self._live)
+                for knob in knobs_of(transform)
+            }
+            at_first = {name: control.value for name, control in controls.items()}
+            yield name, StepControls(position, ticked, controls, at_first)
+
+    def _laid_out(self) -> Any:
+        look = widgets.VBox([self.label, self.photo.widget, self.epoch.widget, self.seed])
+        steps = [
+            widgets.VBox([step.ticked, *(control.widget for control in step.controls.values())])
+            for step in self.steps.values()
+        ]
+        nothing = [] if steps else [widgets.HTML("No step of this transform is random.")]
+        picture = widgets.VBox([self._alert, self._picture, self._status])
+        picture.layout = widgets.Layout(flex="0 1 auto", max_width="100%", margin="0 24px 0 0")
+        settings = widgets.VBox([look, *steps, *nothing])
+        settings.layout = widgets.Layout(flex="1 1 400px", max_width="100%")
+        both = widgets.HBox([picture, settings], layout=widgets.Layout(flex_flow="row wrap"))
+        return widgets.VBox([self.view, both, self._code.widget])
+
+    # --- what happens when they are used
+
+    def _show_class(self, change: Any) -> None:
+        """Go to the first photo of the class, if the one shown is of another."""
+        wanted, targets = self.label.value, self._dataset.targets
+        if targets[int(self.photo.value)] != wanted and wanted in targets:
+            self.photo.value = targets.index(wanted)
+
+    def _show_photo(self) -> None:
+        with self._quietly():
+            self.label.value = self._dataset.targets[int(self.photo.value)]
+        self._changed()
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        before, self._is_quiet = self._is_quiet, True
+        try:
+            yield
+        finally:
+            self._is_quiet = before
+
+    def _changed(self) -> None:
+        """Draw anew. An error is shown, for in a callback nobody would see it."""
+        if self._is_quiet:
+            return
+        try:
+            self._update()
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+            self._status.value = ""
+            if "opacity" not in self._picture.value[:20]:
+                self._picture.value = markup.faded(self._picture.value)
+        else:
+            self.error = ""
+        self._alert.value = markup.alert(self.error)
+
+    def _update(self) -> None:
+        recipe = self._given
+        for step in self.steps.values():
+            on = step.ticked.value
+            for control in step.controls.values():
+                control.enable(on)
+            recipe = recipe.changed(step.position, on=on, changes=step.changes)
+        self.recipe = recipe
+        self._code.code = recipe.code
+        look = self.look
+        self._rendered = rendered = render(self._dataset, recipe, look)
+        headings = ((rendered.left, rendered.left_share), (rendered.right, 1 - rendered.left_share))
+        label = self._dataset.classes[self._dataset.targets[look.index]]
+        where = f"photo {look.index}, class {label}, epoch {look.epoch}"
+        alt = f"{rendered.left}; {rendered.right}; {where}"
+        self._picture.value = markup.picture(rendered.pixels, alt, headings)
+        self._status.value = markup.status(f"{where}: {rendered.says}.")
+
+    def close(self) -> None:
+        """Take the widget away, and let the dataset go."""
+        close_all(self.widget)
+
+    # --- shown in a notebook
+
+    def __repr__(self) -> str:
+        n_images = len(self._dataset.targets)
+        return f"Explorer of {n_images:,} photos: {len(self.steps)} random steps"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and a picture and a line of text for where no widget can live."""
+        bundle = dict(self.widget._repr_mimebundle_(**kwargs))
+        bundle["text/plain"] = repr(self)
+        if self._rendered is not None:
+            bundle["image/png"] = as_png(self._rendered)
+        return bundle
+
+
+def _seed_of(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"seed is {text!r}; expected a whole number, such as 0.") from None
+
+
+def as_png(rendered: Rendered) -> str:
+    """A picture as a base64 PNG."""
+    file = io.BytesIO()
+    Image.fromarray(rendered.pixels).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,124 @@
+"""HTML for the widgets: a picture with its text, a line of status, an alert, bars."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from gpupreload.explore.mosaic import Pixels, encoded
+
+_LEAST_WIDTH = 440  # CSS pixels; narrower pictures are enlarged by a whole number
+_MOST_BARS = 12
+# a theme's colours where there is a theme, and colours that do without
+_FONT = "font-size: var(--jp-ui-font-size1, 13px); color: var(--jp-ui-font-color1, currentColor)"
+_TRACK = "background: var(--jp-layout-color2, #ddd)"
+
+
+def picture(pixels: Pixels, alt: str, headings: Sequence[tuple[str, float]] = ()) -> str:
+    """Show a picture, with headings above that each take a share of its width.
+
+    Args:
+        pixels: uint8 [H, W, 3].
+        alt: the picture in words.
+        headings: (text, share of the width).
+    """
+    mime, data = encoded(pixels)
+    scale = max(1, round(_LEAST_WIDTH / pixels.shape[1]))
+    sharp = "; image-rendering: pixelated" if scale > 1 else ""
+    width = f"width: {scale * pixels.shape[1]}px; max-width: 100%"
+    cells = "".join(
+        f'<div style="width: {100 * share:.2f}%; overflow: hidden">{escape(text)}</div>'
+        for text, share in headings
+    )
+    row = f'<div style="display: flex; line-height: 1.6; {width}; {_FONT}">{cells}</div>'
+    source = f"data:{mime};base64,{base64.b64encode(data).decode()}"
+    return (
+        f"{row if cells else ''}"
+        f'<img alt="{escape(alt)}" style="display: block; height: auto; {width}{sharp}" '
+        f'src="{source}">'
+    )
+
+
+def faded(markup: str) -> str:
+    """Show what is no longer up to date."""
+    return f'<div style="opacity: 0.3">{markup}</div>'
+
+
+def status(text: str) -> str:
+    """A line that a screen reader announces when it changes."""
+    return f'<div role="status" style="line-height: 1.5; {_FONT}">{escape(text)}</div>'
+
+
+def alert(text: str) -> str:
+    """An error, which a screen reader announces at once; nothing where there is none."""
+    if not text:
+        return ""
+    colors = "color: #fff; background: #b71c1c"
+    return (
+        f'<div role="alert" style="line-height: 1.5; padding: 6px 10px; white-space: pre-wrap; '
+        f'overflow-wrap: anywhere; {colors}">{escape(text)}</div>'
+    )
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar: what it is, its share of the bar's length, and its colour."""
+
+    name: str
+    share: float
+    color: str
+
+
+def stacked_bar(segments: Sequence[Segment], alt: str, mark: float | None = None) -> str:
+    """Show segments one after the other on a bar of length 1, with a legend below.
+
+    Args:
+        segments: what exceeds the bar's length is cut off.
+        alt: the bar in words.
+        mark: where a line stands, as a share of the length.
+    """
+    line = (
+        f'<div style="position: absolute; left: {100 * mark:.2f}%; top: -4px; bottom: -4px; '
+        'border-left: 2px dashed var(--jp-ui-font-color1, currentColor)"></div>'
+        if mark is not None
+        else ""
+    )
+    boxes, left = "", 0.0
+    for segment in segments:
+        width = max(0.0, min(segment.share, 1 - left))
+        boxes += (
+            f'<div style="position: absolute; left: {100 * left:.2f}%; width: {100 * width:.2f}%; '
+            f'top: 0; bottom: 0; background: {segment.color}"></div>'
+        )
+        left += width
+    legend = "".join(
+        f'<span style="margin-right: 16px; white-space: nowrap"><span style="display: '
+        f"inline-block; width: 10px; height: 10px; margin-right: 5px; "
+        f'background: {segment.color}"></span>{escape(segment.name)}</span>'
+        for segment in segments
+    )
+    return (
+        f'<div style="max-width: 640px; {_FONT}"><div role="img" aria-label="{escape(alt)}" '
+        f'style="position: relative; height: 22px; margin: 6px 0; {_TRACK}">{boxes}{line}</div>'
+        f'<div style="line-height: 1.6; white-space: normal">{legend}</div></div>'
+    )
+
+
+def histogram(counts: Mapping[str, int]) -> str:
+    """Show one bar for each of the first classes, with its name and number."""
+    most = max(counts.values(), default=1)
+    shown = list(counts.items())[:_MOST_BARS]
+    rows = "".join(
+        f'<div style="display: flex; align-items: center; line-height: 1.5">'
+        f'<div style="width: 130px; overflow: hidden; text-overflow: ellipsis; '
+        f'white-space: nowrap" title="{escape(name)}">{escape(name)}</div>'
+        f'<div style="flex: 1; {_TRACK}"><div style="height: 10px; background: #1976d2; '
+        f'width: {100 * count / max(1, most):.2f}%"></div></div>'
+        f'<div style="width: 60px; text-align: right">{count:,}</div></div>'
+        for name, count in shown
+    )
+    rest = len(counts) - len(shown)
+    more = f"<div>and {rest:,} more classes</div>" if rest else ""
+    return f'<div style="max-width: 640px; {_FONT}">{rows}{more}</div>'
