@@ -25,7 +25,7 @@ from gpupreload.errors import (
     TransformError,
     UnreadableError,
 )
-from gpupreload.explore import explore
+from gpupreload.explore import explore, explore_plan
 from gpupreload.frozen import FrozenReport, find_frozen
 from gpupreload.loader import Loader
 from gpupreload.parameters import Parameters, StepParameters, parameters_of
@@ -67,6 +67,7 @@ __all__ = [
     "UnreadableError",
     "batched",
     "explore",
+    "explore_plan",
     "find_frozen",
     "live",
     "once",

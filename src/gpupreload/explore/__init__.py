@@ -1,21 +1,28 @@
 """Widgets that show what augmentation does to a photo, and what a preload would take.
 
 ipywidgets is imported on call only. What the widgets show is made by pure functions: `recipe` (the
-transform as it is set), `pictures` and `mosaic` (what is drawn), `markup` (HTML).
+transform as it is set), `pictures` and `mosaic` (what is drawn), `planning` and `markup` (HTML).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch
 
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.explore.pictures import Look
+from gpupreload.explore.planning import check_no_transform, sizing
+from gpupreload.plan import plan
 from gpupreload.show import check_preloaded, in_range
+from gpupreload.source import FolderOptions, open_source
 
 if TYPE_CHECKING:
     from gpupreload.explore.explorer import Explorer
+    from gpupreload.explore.planner import PlanExplorer
 
+_FIRST_SIZE = 112  # pixels
 _MOST_DRAWS = 100
 
 
@@ -64,6 +71,44 @@ def explore(
     seed = dataset.seed if seed is None else seed
     look = Look(index=in_range(index, len(dataset)), epoch=epoch, seed=seed, n=n)
     return Explorer(dataset, look)
+
+
+def explore_plan(
+    data: Any, *, device: str | torch.device | None = None, **folder: Unpack[FolderOptions]
+) -> PlanExplorer:
+    """Look at what a preload would take of the device's memory, in a widget; nothing is loaded.
+
+    Sliders set the size of the images and the margin that is to be left for the model. It shows
+    the bytes on a bar of the device's memory, a photo of each of the first classes at that size,
+    the number of photos of each class, and the call of `preload` to copy.
+
+    Args:
+        data: a folder of class folders, an `ImageFolder` without a transform, or any map-style
+            dataset of (PIL image or uint8 tensor, int).
+        device: None means CUDA if there is one, else MPS, else the CPU.
+        **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
+            see `gpupreload.source.FolderOptions`.
+
+    Returns:
+        The explorer: as the last value of a cell it is shown. Its `need` is what is shown, as
+        numbers, and its `code` the call.
+
+    Raises:
+        ArgumentError: the data has a transform of its own.
+        FolderError, UnreadableError, DataError, DeviceError: the data or the device cannot be used.
+        ImportError: ipywidgets is not installed.
+    """
+    _check_installed("gpupreload.explore_plan")
+    from gpupreload.explore.planner import PlanExplorer
+
+    source = open_source(data, **folder)
+    check_no_transform(source)
+    found = plan(source, sizing(_FIRST_SIZE), device=device)
+    options: dict[str, Any] = {} if device is None else {"device": str(device)}
+    options |= folder
+    if "classes" in folder:  # which may be a whole dataset that has such classes
+        options["classes"] = source.classes
+    return PlanExplorer(source, data, found, options)
 
 
 def _check_installed(what: str) -> None:

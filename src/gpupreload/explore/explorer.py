@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets as widgets
-from PIL import Image
 from torchvision.transforms import v2
 
 from gpupreload.dataset import GPUPreloadDataset
@@ -25,6 +22,7 @@ from gpupreload.explore.controls import (
     control_of,
 )
 from gpupreload.explore.knobs import knobs_of
+from gpupreload.explore.mosaic import as_png
 from gpupreload.explore.pictures import VIEWS, Look, Rendered, render
 from gpupreload.explore.recipe import Recipe
 
@@ -241,7 +239,7 @@ class Explorer:
         bundle = dict(self.widget._repr_mimebundle_(**kwargs))
         bundle["text/plain"] = repr(self)
         if self._rendered is not None:
-            bundle["image/png"] = as_png(self._rendered)
+            bundle["image/png"] = as_png(self._rendered.pixels)
         return bundle
 
 
@@ -250,10 +248,3 @@ def _seed_of(text: str) -> int:
         return int(text)
     except ValueError:
         raise ArgumentError(f"seed is {text!r}; expected a whole number, such as 0.") from None
-
-
-def as_png(rendered: Rendered) -> str:
-    """A picture as a base64 PNG."""
-    file = io.BytesIO()
-    Image.fromarray(rendered.pixels).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 
@@ -16,7 +17,7 @@ Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 GAP = 4  # pixels between tiles
 BETWEEN_PANELS = 20
 PANEL_COLUMNS = 2
-_GREY = 128  # of the gaps: seen on white and on black
+GREY = 128  # of the gaps: seen on white and on black
 _SMALL = 64  # pixels; smaller photos are enlarged to visible pixels
 # up to here a PNG is as quick to make as a JPEG, and has no smear
 _MOST_PIXELS_OF_A_PNG = 100_000
@@ -31,6 +32,13 @@ def encoded(pixels: Pixels) -> tuple[str, bytes]:
         return "image/png", file.getvalue()
     image.save(file, "JPEG", quality=95, subsampling=0)
     return "image/jpeg", file.getvalue()
+
+
+def as_png(pixels: Pixels) -> str:
+    """Return uint8 pixels [H, W, 3] as a PNG in base64, as a notebook stores it."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def columns_for(n: int) -> int:
@@ -74,7 +82,7 @@ def side_by_side(left: Tensor, right: Tensor) -> Pixels:
     panels = [_panel(tiles) for tiles in (left, right)]
     height = max(len(panel) for panel in panels)
     width = max(panel.shape[1] for panel in panels)
-    canvas = np.full((height, 2 * width + BETWEEN_PANELS, 3), _GREY, np.uint8)
+    canvas = np.full((height, 2 * width + BETWEEN_PANELS, 3), GREY, np.uint8)
     for panel, start in zip(panels, (0, width + BETWEEN_PANELS), strict=True):
         _paste(canvas, panel, 0, start)
     return canvas
@@ -94,7 +102,7 @@ def _cells(n: int, columns: int) -> list[tuple[int, int]]:
 
 def _canvas(rows: int, columns: int, height: int, width: int) -> Pixels:
     shape = (rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3)
-    return np.full(shape, _GREY, np.uint8)
+    return np.full(shape, GREY, np.uint8)
 
 
 def _paste(

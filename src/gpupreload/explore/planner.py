@@ -1,0 +1,99 @@
+"""The widget behind `gpupreload.explore_plan`: a thin layer over `planning`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets as widgets
+
+from gpupreload.explore import markup
+from gpupreload.explore.controls import ChoiceControl, CodeBox, NumberControl, close_all
+from gpupreload.explore.mosaic import as_png
+from gpupreload.explore.planning import Need, code_of_data, some_photos, strip
+from gpupreload.plan import Plan
+from gpupreload.source import Source
+
+_SMALLEST, _LARGEST = 16, 512  # pixels
+
+
+class PlanExplorer:
+    """A widget that shows what a preload would take of a device's memory, for a size to choose.
+
+    As the last value of a cell it is shown. `gpupreload.explore_plan` makes it.
+
+    Args:
+        source: the data.
+        data: as the caller gave it.
+        plan: of it, at the first size.
+        options: further arguments of `preload`, by name.
+
+    Attributes:
+        widget: the whole of it, to be put into other widgets.
+        need: what is shown, as numbers.
+    """
+
+    def __init__(self, source: Source, data: Any, plan: Plan, options: Mapping[str, Any]) -> None:
+        self._plan, self._data, self._options = plan, code_of_data(data), options
+        self._photos, self._names = some_photos(source)
+        size = plan.shape[1]
+        changed = self._changed
+        self.size = NumberControl("image size", size, _SMALLEST, _LARGEST, 8, changed)
+        self.kept = ChoiceControl(
+            "dtype",
+            [
+                ("uint8: as preload keeps them", "uint8"),
+                ("float32: as_tensor_dataset()", "float32"),
+            ],
+            "uint8",
+            changed,
+        )
+        self.margin = NumberControl("margin in %", 10, 0, 90, 1, changed)
+        self._status, self._bar, self._strip = (widgets.HTML() for _ in range(3))
+        self._code = CodeBox("code")
+        controls = widgets.VBox([self.size.widget, self.kept.widget, self.margin.widget])
+        classes = widgets.HTML(_classes(plan))
+        shown = [self._status, self._bar, self._strip, classes, self._code.widget]
+        self.widget = widgets.VBox([controls, *shown])
+        self._changed()
+
+    @property
+    def need(self) -> Need:
+        """What would be taken, as it is set."""
+        size, margin = int(self.size.value), self.margin.value / 100
+        return Need(self._plan, size, self.kept.value, margin)
+
+    @property
+    def code(self) -> str:
+        """The call of `preload`, as Python."""
+        return self._code.code
+
+    def _changed(self) -> None:
+        need = self.need
+        self._status.value = markup.status(need.verdict)
+        alt = "; ".join(segment.name for segment in need.segments)
+        self._bar.value = markup.stacked_bar(need.segments, alt, need.margin_mark)
+        self._pixels = strip(self._photos, need.size)
+        share = 1 / len(self._names)
+        headings = [(name, share) for name in self._names]
+        alt = f"photos at {need.size}×{need.size} pixels: {', '.join(self._names)}"
+        self._strip.value = markup.picture(self._pixels, alt, headings)
+        self._code.code = need.code(self._data, self._options)
+
+    def close(self) -> None:
+        """Take the widget away."""
+        close_all(self.widget)
+
+    def __repr__(self) -> str:
+        return f"PlanExplorer of {self._plan.n_images:,} images"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and a picture and a line of text for where no widget can live."""
+        bundle = dict(self.widget._repr_mimebundle_(**kwargs))
+        return {**bundle, "text/plain": repr(self), "image/png": as_png(self._pixels)}
+
+
+def _classes(plan: Plan) -> str:
+    if not plan.class_counts:
+        return "The classes are not known before loading."
+    return markup.histogram(plan.class_counts)
