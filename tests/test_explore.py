@@ -325,7 +325,7 @@ def test_lines_that_are_read_aloud() -> None:
 def test_a_bar_is_cut_at_its_end() -> None:
     """Segments follow each other; what exceeds the bar is cut off; the legend names them all."""
     html = stacked_bar(
-        [Segment("used <1>", 0.75, "red"), Segment("new", 0.5, "blue")], "3 & 2", mark=0.9
+        [Segment("used <1>", 0.75, "red"), Segment("new", 0.5, "blue")], "3 & 2", ("margin", 0.9)
     )
     assert "left: 0.00%; width: 75.00%" in html
     assert "left: 75.00%; width: 25.00%" in html

@@ -65,17 +65,17 @@ def test_it_begins_with_the_dataset_as_it_is(
     assert [type(step) for step in explorer.transform.transforms] == [type(s) for s in STEPS]
     assert "ratio=(0.3333333333333333, 3)" in explorer.code
     expected = render(photos, explorer.recipe, Look(index=6, seed=5))
-    assert explorer._status.value.endswith(f">photo 6, class dog, epoch 0: {expected.says}.</div>")
+    assert explorer.says == f"photo 6, class dog, epoch 0: {expected.says}."
+    assert explorer._status.value.endswith(f">{explorer.says}</div>")
 
 
 def test_every_control_has_a_name(explorer: Explorer) -> None:
     """Each number and choice can be found by its name, as torchvision names it."""
     assert names(explorer.widget) == [
-        *("class", "photo", "epoch", "seed"),
+        *("class", "photo", "epoch", "seed", "code"),
         *("RandomHorizontalFlip", "p"),
         *("RandomCrop", "size", "padding", "padding_mode"),
         *("RandomErasing", "p", "scale from", "scale to", "ratio from", "ratio to"),
-        "code",
     ]
 
 
@@ -184,6 +184,20 @@ def test_ends_of_a_range_cannot_cross(explorer: Explorer) -> None:
     assert (low.value, high.value) == (0.2, 0.2)
 
 
+def test_a_slider_that_repeats_what_it_was_given_changes_nothing(explorer: Explorer) -> None:
+    """A browser moves a slider to its next step; the number stays what it was set to."""
+    before = explorer.code
+    erasing = explorer.steps["RandomErasing"].controls
+    erasing["ratio"]._slider.value = (0.35, 3.0)  # 1/3 at steps of 0.05
+    assert explorer.code == before
+    erasing["p"]._box.value = 0.52
+    erasing["p"]._slider.value = 0.5
+    assert "v2.RandomErasing(p=0.52, ratio=(0.3333333333333333, 3))" in explorer.code
+    erasing["p"]._slider.value = 0.55
+    erasing["ratio"]._slider.value = (0.4, 3.0)
+    assert "v2.RandomErasing(p=0.55, ratio=(0.4, 3.0))" in explorer.code
+
+
 def test_what_is_typed_into_the_code_is_put_back(explorer: Explorer) -> None:
     """The code is there to be copied; it cannot come to differ from what is set."""
     before = explorer.code
@@ -199,6 +213,7 @@ def test_an_error_is_shown_and_goes_again(explorer: Explorer) -> None:
         "TransformError: RandomCrop cuts out 200×200 pixels (height × width), but the images have "
         "10×12. Pass padding=... or pad_if_needed=True to it, or put a Resize before it."
     )
+    assert explorer.says == explorer.error
     assert 'role="alert"' in explorer._alert.value
     assert explorer._picture.value.startswith('<div style="opacity: 0.3">')
     explorer.epoch.value = 8
@@ -265,6 +280,10 @@ def test_the_same_step_twice_has_two_names(photo_folder: Path) -> None:
     [
         ({"n": 0}, "n is 0; expected a number of draws from 1 to 100."),
         ({"epoch": 0.5}, "epoch is 0.5; expected a whole number, 0 or more."),
+        (
+            {"view": "all"},
+            "view is 'all'; expected one of 'draws', 'frozen and live', 'shared and per sample'.",
+        ),
         ({"index": -13}, "index -13 is out of range for 12 images."),
         (
             {"dataset": "photos"},

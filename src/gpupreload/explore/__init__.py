@@ -12,7 +12,7 @@ import torch
 
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
-from gpupreload.explore.pictures import Look
+from gpupreload.explore.pictures import VIEWS, Look, View
 from gpupreload.explore.planning import check_no_transform, sizing
 from gpupreload.plan import plan
 from gpupreload.show import check_preloaded, in_range
@@ -30,6 +30,7 @@ def explore(
     dataset: GPUPreloadDataset,
     index: int = 0,
     *,
+    view: View = "draws",
     epoch: int = 0,
     seed: int | None = None,
     n: int = 16,
@@ -47,13 +48,14 @@ def explore(
     Args:
         dataset: preloaded.
         index: the photo that is shown first, as in `dataset[index]`.
+        view: "draws", "frozen and live" or "shared and per sample": the view that is shown first.
         epoch: number of the epoch that is shown first.
         seed: of the draws; None takes the dataset's.
         n: number of draws, 1 to 100.
 
     Returns:
         The explorer: as the last value of a cell it is shown. Its `transform` is the transform as
-        it is set, and its `code` the same as Python.
+        it is set, `code` the same as Python, and `says` what is shown in words.
 
     Raises:
         ArgumentError: `dataset` is not preloaded, or a number is out of range.
@@ -65,11 +67,14 @@ def explore(
         raise ArgumentError(f"n is {n}; expected a number of draws from 1 to {_MOST_DRAWS}.")
     if not isinstance(epoch, int) or epoch < 0:
         raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
+    if view not in VIEWS:
+        names = ", ".join(repr(name) for name in VIEWS)
+        raise ArgumentError(f"view is {view!r}; expected one of {names}.")
     _check_installed("gpupreload.explore")
     from gpupreload.explore.explorer import Explorer
 
     seed = dataset.seed if seed is None else seed
-    look = Look(index=in_range(index, len(dataset)), epoch=epoch, seed=seed, n=n)
+    look = Look(view, in_range(index, len(dataset)), epoch, seed, n)
     return Explorer(dataset, look)
 
 

@@ -6,7 +6,7 @@ the same number, which has one and takes the same keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import ipywidgets as widgets
@@ -40,10 +40,11 @@ class NumberControl:
         name: shown before the box.
         value: at first.
         low: the least.
-        high: the largest that the slider reaches.
+        high: the largest.
         step: from one number to the next; an int where only whole numbers are expected.
         changed: called after each change.
         live: whether a slider that is being dragged reports on its way.
+        slider_width: in CSS pixels.
     """
 
     def __init__(
@@ -56,26 +57,31 @@ class NumberControl:
         changed: Callable[[], None],
         *,
         live: bool = True,
+        slider_width: int = 150,
     ) -> None:
-        whole = isinstance(step, int)
-        slider, box = (
-            (widgets.IntSlider, widgets.BoundedIntText)
-            if whole
-            else (widgets.FloatSlider, widgets.BoundedFloatText)
-        )
+        is_whole = isinstance(step, int)
+        slider = widgets.IntSlider if is_whole else widgets.FloatSlider
         bounds = {"min": low, "max": high, "step": step, "value": value}
-        self._box = box(description=name, style=_style(), layout=_box_layout("188px"), **bounds)
-        self._slider = slider(
-            readout=False, continuous_update=live, layout=_slider_layout(), **bounds
-        )
-        widgets.link((self._box, "value"), (self._slider, "value"))
-        self._slider.observe(lambda change: changed(), "value")
+        self._box = _box(name, 118, is_whole, bounds)
+        layout = _slider_layout(slider_width)
+        self._slider = slider(readout=False, continuous_update=live, layout=layout, **bounds)
+        self._box.observe(self._from_box, "value")
+        self._slider.observe(self._from_slider, "value")
+        self._changed = changed
         self.widget = widgets.HBox([self._box, self._slider], layout=_row_layout())
+
+    def _from_slider(self, change: Any) -> None:
+        if not is_echo(self._slider.value, self._box.value, self._slider.step):
+            self._box.value = _rounded(self._slider.value)
+
+    def _from_box(self, change: Any) -> None:
+        self._slider.value = self._box.value
+        self._changed()
 
     @property
     def value(self) -> float:
-        """The number, without the slider's rounding errors."""
-        return _plain(self._slider.value)
+        """The number."""
+        return _rounded(self._box.value)
 
     @value.setter
     def value(self, value: float) -> None:
@@ -90,59 +96,48 @@ class RangeControl:
     """A slider with two handles, and two boxes with names, for a pair of numbers."""
 
     def __init__(self, knob: Knob, changed: Callable[[], None], *, live: bool = True) -> None:
-        whole = knob.is_whole
-        slider, box = (
-            (widgets.IntRangeSlider, widgets.BoundedIntText)
-            if whole
-            else (widgets.FloatRangeSlider, widgets.BoundedFloatText)
-        )
+        slider = widgets.IntRangeSlider if knob.is_whole else widgets.FloatRangeSlider
         bounds = {"min": knob.low, "max": knob.high, "step": knob.step}
         self._boxes = [
-            box(
-                description=f"{knob.name} {end}",
-                value=value,
-                style=_style() if end == "from" else {"description_width": "92px"},
-                layout=_box_layout("188px" if end == "from" else "160px"),
-                **bounds,
-            )
-            for end, value in zip(("from", "to"), knob.value, strict=True)
+            _box(f"{knob.name} {end}", width, knob.is_whole, {**bounds, "value": value})
+            for end, width, value in zip(("from", "to"), (118, 92), knob.value, strict=True)
         ]
+        layout = _slider_layout(110)
         self._slider = slider(
-            value=knob.value,
-            readout=False,
-            continuous_update=live,
-            layout=_slider_layout(),
-            **bounds,
+            value=knob.value, readout=False, continuous_update=live, layout=layout, **bounds
         )
         self._changed, self._is_syncing = changed, False
         self._slider.observe(self._from_slider, "value")
-        for box_ in self._boxes:
-            box_.observe(self._from_box, "value")
+        for box in self._boxes:
+            box.observe(self._from_box, "value")
         self.widget = widgets.HBox([*self._boxes, self._slider], layout=_row_layout())
 
     def _from_slider(self, change: Any) -> None:
-        self._is_syncing = True  # or else the first box, set alone, would set the slider again
-        for box, value in zip(self._boxes, self._slider.value, strict=True):
-            box.value = value
-        self._is_syncing = False
-        self._changed()
+        pairs = zip(self._slider.value, self.value, strict=True)
+        if not all(is_echo(new, old, self._slider.step) for new, old in pairs):
+            self.value = self._slider.value
 
     def _from_box(self, change: Any) -> None:
         if self._is_syncing:
             return
         low, high = (box.value for box in self._boxes)
         is_low = change["owner"] is self._boxes[0]
-        self._slider.value = (low, max(low, high)) if is_low else (min(low, high), high)
+        self.value = (low, max(low, high)) if is_low else (min(low, high), high)
 
     @property
     def value(self) -> tuple[float, float]:
-        """The pair, without the slider's rounding errors."""
-        low, high = self._slider.value
-        return _plain(low), _plain(high)
+        """The pair."""
+        low, high = (_rounded(box.value) for box in self._boxes)
+        return low, high
 
     @value.setter
     def value(self, value: tuple[float, float]) -> None:
-        self._slider.value = value
+        self._is_syncing = True
+        for box, number in zip(self._boxes, value, strict=True):
+            box.value = _rounded(number)
+        self._slider.value = self.value
+        self._is_syncing = False
+        self._changed()
 
     def enable(self, on: bool) -> None:
         """Let it be changed, or not."""
@@ -171,8 +166,8 @@ class ChoiceControl:
             options=list(choices),
             value=value,
             description=name,
-            style=_style(),
-            layout=_box_layout("280px"),
+            style={"description_width": NAME_WIDTH},
+            layout=widgets.Layout(width="350px"),
         )
         self.widget.observe(lambda change: changed(), "value")
 
@@ -206,8 +201,8 @@ class CodeBox:
         self._code = ""
         self.widget = widgets.Textarea(
             description=name,
-            style=_style("60px"),
-            layout=widgets.Layout(width="100%", max_width="1000px"),
+            style={"description_width": "40px"},
+            layout=widgets.Layout(width="100%", max_width="900px"),
         )
         self.widget.observe(self._put_back, "value")
 
@@ -234,20 +229,34 @@ def close_all(widget: Any) -> None:
     widget.close()
 
 
-def _plain(value: float) -> float:
+def is_echo(new: float, old: float, step: float) -> bool:
+    """Whether a slider reports nothing but the number that it was given.
+
+    A slider in the browser moves what it is given to its next step, and reports that as a change.
+
+    >>> is_echo(0.5, 0.52, 0.05), is_echo(0.55, 0.5, 0.05)
+    (True, False)
+    """
+    return abs(new - old) <= step / 2 + 1e-9
+
+
+def _rounded(value: float) -> float:
+    """Without the rounding errors of a slider's steps."""
     return value if isinstance(value, int) else round(value, 4)
 
 
-def _style(name_width: str = NAME_WIDTH) -> dict[str, str]:
-    return {"description_width": name_width}
+def _box(name: str, name_width: int, is_whole: bool, bounds: Mapping[str, Any]) -> Any:
+    name_width = max(name_width, 8 * len(name))
+    return (widgets.BoundedIntText if is_whole else widgets.BoundedFloatText)(
+        description=name,
+        style={"description_width": f"{name_width}px"},
+        layout=widgets.Layout(width=f"{name_width + 68}px", flex="0 0 auto"),
+        **{**bounds, "value": _rounded(bounds["value"])},
+    )
 
 
-def _box_layout(width: str) -> Any:
-    return widgets.Layout(width=width, flex="0 0 auto")
-
-
-def _slider_layout() -> Any:
-    return widgets.Layout(width="150px", flex="0 1 150px", min_width="80px")
+def _slider_layout(width: int) -> Any:
+    return widgets.Layout(width=f"{width}px", flex=f"0 1 {width}px", min_width="70px")
 
 
 def _row_layout() -> Any:

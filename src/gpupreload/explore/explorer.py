@@ -64,7 +64,7 @@ class Explorer:
     """
 
     def __init__(self, dataset: GPUPreloadDataset, look: Look) -> None:
-        self.error = ""
+        self.error = self._says = ""
         self._dataset, self._n, self._is_quiet = dataset, look.n, True
         self._given = self.recipe = Recipe.of(dataset)
         self._rendered: Rendered | None = None
@@ -102,6 +102,11 @@ class Explorer:
         """The transform as it is set, as Python."""
         return self._code.code
 
+    @property
+    def says(self) -> str:
+        """What is shown, in one sentence; what went wrong, where nothing can be shown."""
+        return self.error or self._says
+
     # --- the controls
 
     def _make_look_controls(self, look: Look) -> None:
@@ -125,7 +130,9 @@ class Explorer:
             "photo", look.index, 0, len(dataset) - 1, 1, self._show_photo, live=self._live
         )
         highest = max(HIGHEST_EPOCH, look.epoch)
-        self.epoch = NumberControl("epoch", look.epoch, 0, highest, 1, changed, live=self._live)
+        self.epoch = NumberControl(
+            "epoch", look.epoch, 0, highest, 1, changed, live=self._live, slider_width=260
+        )
         # a seed of 63 bits is too large for a browser's numbers
         self.seed = widgets.Text(
             description="seed",
@@ -157,18 +164,24 @@ class Explorer:
             yield name, StepControls(position, ticked, controls, at_first)
 
     def _laid_out(self) -> Any:
-        look = widgets.VBox([self.label, self.photo.widget, self.epoch.widget, self.seed])
+        """The view and the photo above; below, side by side where there is room, picture and steps.
+
+        The picture's width does not depend on the view, so that nothing jumps when it is changed.
+        """
+        photo = widgets.VBox([self.label, self.photo.widget])
+        draw = widgets.VBox([self.epoch.widget, self.seed])
         steps = [
             widgets.VBox([step.ticked, *(control.widget for control in step.controls.values())])
             for step in self.steps.values()
         ]
         nothing = [] if steps else [widgets.HTML("No step of this transform is random.")]
-        picture = widgets.VBox([self._alert, self._picture, self._status])
-        picture.layout = widgets.Layout(flex="0 1 auto", max_width="100%", margin="0 24px 0 0")
-        settings = widgets.VBox([look, *steps, *nothing])
-        settings.layout = widgets.Layout(flex="1 1 400px", max_width="100%")
-        both = widgets.HBox([picture, settings], layout=widgets.Layout(flex_flow="row wrap"))
-        return widgets.VBox([self.view, both, self._code.widget])
+        left = widgets.VBox([self._alert, self._picture, self._status, self._code.widget])
+        left.layout = widgets.Layout(width="600px", max_width="100%", margin="0 16px 0 0")
+        right = widgets.VBox([*steps, *nothing])
+        right.layout = widgets.Layout(flex="1 1 440px", max_width="100%", min_width="0")
+        wrap = widgets.Layout(flex_flow="row wrap")
+        above = widgets.HBox([photo, draw], layout=wrap)
+        return widgets.VBox([self.view, above, widgets.HBox([left, right], layout=wrap)])
 
     # --- what happens when they are used
 
@@ -222,7 +235,8 @@ class Explorer:
         where = f"photo {look.index}, class {label}, epoch {look.epoch}"
         alt = f"{rendered.left}; {rendered.right}; {where}"
         self._picture.value = markup.picture(rendered.pixels, alt, headings)
-        self._status.value = markup.status(f"{where}: {rendered.says}.")
+        self._says = f"{where}: {rendered.says}."
+        self._status.value = markup.status(self._says)
 
     def close(self) -> None:
         """Take the widget away, and let the dataset go."""

@@ -71,26 +71,26 @@ class Segment:
     color: str
 
 
-def stacked_bar(segments: Sequence[Segment], alt: str, mark: float | None = None) -> str:
+def stacked_bar(segments: Sequence[Segment], alt: str, mark: tuple[str, float]) -> str:
     """Show segments one after the other on a bar of length 1, with a legend below.
 
     Args:
-        segments: what exceeds the bar's length is cut off.
+        segments: what exceeds the bar's length is cut off; what is tiny is still seen.
         alt: the bar in words.
-        mark: where a line stands, as a share of the length.
+        mark: the name of a dashed line, and where it stands, as a share of the length.
     """
+    name, place = mark
+    dashed = "border-left: 2px dashed var(--jp-ui-font-color1, currentColor)"
     line = (
-        f'<div style="position: absolute; left: {100 * mark:.2f}%; top: -4px; bottom: -4px; '
-        'border-left: 2px dashed var(--jp-ui-font-color1, currentColor)"></div>'
-        if mark is not None
-        else ""
+        f'<div style="position: absolute; left: {100 * place:.2f}%; top: -4px; bottom: -4px; '
+        f'{dashed}"></div>'
     )
     boxes, left = "", 0.0
     for segment in segments:
         width = max(0.0, min(segment.share, 1 - left))
         boxes += (
             f'<div style="position: absolute; left: {100 * left:.2f}%; width: {100 * width:.2f}%; '
-            f'top: 0; bottom: 0; background: {segment.color}"></div>'
+            f'min-width: 3px; top: 0; bottom: 0; background: {segment.color}"></div>'
         )
         left += width
     legend = "".join(
@@ -98,6 +98,10 @@ def stacked_bar(segments: Sequence[Segment], alt: str, mark: float | None = None
         f"inline-block; width: 10px; height: 10px; margin-right: 5px; "
         f'background: {segment.color}"></span>{escape(segment.name)}</span>'
         for segment in segments
+    )
+    legend += (
+        f'<span style="white-space: nowrap"><span style="{dashed}; margin-right: 8px"></span>'
+        f"{escape(name)}</span>"
     )
     return (
         f'<div style="max-width: 640px; {_FONT}"><div role="img" aria-label="{escape(alt)}" '
@@ -121,4 +125,5 @@ def histogram(counts: Mapping[str, int]) -> str:
     )
     rest = len(counts) - len(shown)
     more = f"<div>and {rest:,} more classes</div>" if rest else ""
-    return f'<div style="max-width: 640px; {_FONT}">{rows}{more}</div>'
+    title = "<div>images in each class</div>"
+    return f'<div style="max-width: 640px; margin-top: 8px; {_FONT}">{title}{rows}{more}</div>'

@@ -102,9 +102,9 @@ class Need:
         ]
 
     @property
-    def margin_mark(self) -> float:
-        """Where on the bar the margin begins, as a share of its length."""
-        return 1 - self.margin
+    def margin_mark(self) -> tuple[str, float]:
+        """The name of the margin, and where on the bar it begins, as a share of its length."""
+        return f"margin for the model: {in_units(self.margin_bytes)}", 1 - self.margin
 
     def code(self, data: str, options: Mapping[str, Any]) -> str:
         """Python that preloads the data at this size.
