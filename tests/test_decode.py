@@ -192,8 +192,7 @@ def test_values_without_a_known_range_are_refused(
     path = put("wide.tif", zoo.grey_tiff(data, bits, sample_format=sample_format))
     expected = (
         f"{path}: its values are {what} (Pillow's mode {mode}), and nothing says which range of "
-        "them is black to white; convert it to 8 bits, or pass an ImageFolder with a loader= of "
-        "your own"
+        "them is black to white; convert it to 8 bits, or pass decode= a loader of your own"
     )
     assert why_not(path) == expected
     with pytest.raises(UnreadableError) as caught:

@@ -400,7 +400,7 @@ def test_files_that_are_no_images(photos: Path, call: Any) -> None:
         "2 of 12 files cannot be read:\n"
         f"  {photos}/cat/a.jpg: empty (0 bytes)\n"
         f"  {photos}/dog/a.png: not an image: its first bytes are b'dog'\n"
-        "Repair these files, or move them out of the folder."
+        "Repair these files, move them out of the folder, or leave them out: on_error='skip'."
     )
 
 
@@ -419,7 +419,7 @@ def test_truncated_files(photos: Path) -> None:
         "does\n"
         f"  {photos}/dog/c.png: truncated: the file ends at byte {size[1]:,}, before its image "
         "does\n"
-        "Repair these files, or move them out of the folder."
+        "Repair these files, move them out of the folder, or leave them out: on_error='skip'."
     )
 
 
@@ -433,7 +433,7 @@ def test_a_list_of_unreadable_files_has_ten_lines(tmp_path: Path) -> None:
     named = "".join(f"  {tmp_path}/cat/{i:02}.jpg: empty (0 bytes)\n" for i in range(10))
     assert str(raised.value) == (
         f"12 of 12 files cannot be read:\n{named}  and 2 more\n"
-        "Repair these files, or move them out of the folder."
+        "Repair them: there is nothing else to load."
     )
 
 
@@ -458,7 +458,12 @@ def test_a_subset_reads_only_its_own_headers(photos: Path, monkeypatch: pytest.M
     (photos / "owl" / "d.png").write_bytes(b"")
     looked_at: list[str] = []
     size = decode.size
-    monkeypatch.setattr(decode, "size", lambda path: looked_at.append(path) or size(path))
+
+    def watched(path: str, **options: Any) -> tuple[int, int]:
+        looked_at.append(path)
+        return size(path, **options)
+
+    monkeypatch.setattr(decode, "size", watched)
     data = ImageFolder(photos, v2.Resize((8, 8)))
     assert len(preload(Subset(data, [1, 5]))) == 2
     assert sorted(looked_at) == [str(photos / "cat" / "b.png"), str(photos / "dog" / "b.jpg")]

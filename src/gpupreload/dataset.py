@@ -56,7 +56,8 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         allow_frozen: whether a random step in `deterministic_transform` is let through, with a
             warning: every epoch then sees the same picture. For teaching.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
-            see `gpupreload.source.FolderOptions`.
+            for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
+            `gpupreload.source.FolderOptions`.
 
     Attributes:
         classes: the class names, in order of their numbers.
@@ -88,7 +89,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
     ) -> None:
         _check_not_resident(data_root)
         settings = Settings.checked(device, seed, workers, progress)
-        source = open_source(data_root, **folder)
+        source = open_source(data_root, **folder).readable()
         first = own_transform(source, deterministic_transform)
         with generators_kept():  # data of the caller's own may draw, or seed, while they are read
             steps = split_explicit(first, train_aug, source, allow_frozen=allow_frozen)
@@ -117,6 +118,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         self.seed = settings.seed
         store = load(source, plan, workers=settings.workers, progress=settings.progress)
         store.hold(self)
+        source = source.without(store.skipped)
         self._store: Store | None = store
         self._source: Source | None = source
         self._store_size: tuple[int, int] | None = None
@@ -369,7 +371,8 @@ def preload(
         store_size: (height, width) in pixels to which every image is resized and centre-cropped
             once, before a random crop that photos of different sizes cannot go without.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
-            see `gpupreload.source.FolderOptions`.
+            for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
+            `gpupreload.source.FolderOptions`.
 
     Returns:
         The dataset. Preloading the same files with the same once-part again, while it lives,
@@ -383,7 +386,7 @@ def preload(
     """
     _check_not_resident(data)
     settings = Settings.checked(device, seed, workers, progress)
-    source = open_source(data, **folder)
+    source = open_source(data, **folder).readable()
     return GPUPreloadDataset._preloaded(source, transform, store_size, settings)
 
 

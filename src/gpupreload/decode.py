@@ -162,8 +162,8 @@ def _opened(file: BinaryIO) -> Image.Image:
     if image.mode in _WIDE and not _is_wide_pgm(image):
         raise RefusedError(
             f"its values are {_WIDE[image.mode]} (Pillow's mode {image.mode}), and nothing says "
-            "which range of them is black to white; convert it to 8 bits, or pass an ImageFolder "
-            "with a loader= of your own"
+            "which range of them is black to white; convert it to 8 bits, or pass decode= a loader "
+            "of your own"
         )
     return image
 

@@ -18,7 +18,7 @@ from gpupreload.errors import SizeError, TransformError, UnreadableError
 from gpupreload.host import array_of
 from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
-from gpupreload.source import Source, list_of_unreadable
+from gpupreload.source import Source
 
 # images that a thread decodes before it reports: waking the main thread for each of 1,550 small
 # photos cost as much time as decoding them
@@ -80,6 +80,10 @@ class Decoding:
         """Fill some rows and their labels; return why files cannot be read, a line each."""
         # taking a row of a tensor, not of an array, lets go of the interpreter
         row_arrays, numbers, unreadable = array_of(rows), array_of(labels), []
+
+    def span(self, first: int, rows: Tensor, labels: Tensor) -> dict[int, str]:
+        """Fill some rows and their labels; return why items cannot be read, by their index."""
+        row_arrays, numbers, unreadable = _array(rows), _array(labels), {}
         with torch.no_grad():
             for i, row in enumerate(row_arrays):
                 if self.is_stopped:
@@ -87,7 +91,7 @@ class Decoding:
                 try:
                     numbers[i] = self._fill(row, first + i)
                 except UnreadableError as error:
-                    unreadable.append(str(error))
+                    unreadable[first + i] = str(error)
         return unreadable
 
     def _fill(self, row: NDArray[Any], index: int) -> int:
@@ -203,7 +207,9 @@ class _Staged:
                 self._sent[which] = torch.cuda.current_stream().record_event()
 
 
-def fill(images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance: Progress) -> None:
+def fill(
+    images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance: Progress
+) -> dict[int, str]:
     """Decode every item into its row and its label, a window of rows at a time.
 
     Args:
@@ -213,24 +219,26 @@ def fill(images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance
         workers: number of decoding threads, 1 or more.
         advance: called in this thread with a number of images that are done.
 
+    Returns:
+        Of the items that cannot be read, the lines that say why, by index; in place of their
+        pixels and labels anything may stand.
+
     Raises:
-        UnreadableError: files that cannot be read, all of them; after the others were read.
         SizeError: an image did not come out in the planned size.
         TransformError: a step failed.
     """
     rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
-    unreadable: list[str] = []
+    unreadable: dict[int, str] = {}
     with _threads(workers, decode) as pool:
         for start in range(0, len(labels), rows.n_rows):
             stop = min(start + rows.n_rows, len(labels))
             spans = rows.rows(start, stop).split(_SPAN), labels[start:stop].split(_SPAN)
             results = pool.map(decode.span, range(start, stop, _SPAN), *spans)
             for span, reasons in zip(spans[0], results, strict=True):
-                unreadable += reasons
+                unreadable |= reasons
                 advance(len(span))
             rows.filled(start, stop)
-    if unreadable:
-        raise UnreadableError(list_of_unreadable(unreadable, len(labels)))
+    return unreadable
 
 
 @contextmanager

@@ -222,7 +222,8 @@ def plan(
         store_size: (height, width) in pixels to which every image is resized and centre-cropped
             once, before a random crop that photos of different sizes cannot go without.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
-            see `gpupreload.source.FolderOptions`.
+            for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
+            `gpupreload.source.FolderOptions`.
 
     Raises:
         FolderError, UnreadableError, DataError: the data cannot be used.
@@ -237,7 +238,7 @@ def plan(
     (233318400, 58329600, 12400)
     """
     found = resolve_device(device)
-    source = open_source(data, **folder)
+    source = open_source(data, **folder).readable()
     with generators_kept():  # data of the caller's own may draw, or seed, while they are read
         steps = split_transform(own_transform(source, transform), source, store_size=store_size)
         return make_plan(source, steps, found)

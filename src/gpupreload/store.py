@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
@@ -12,11 +13,12 @@ import torch
 from torch import Tensor
 
 from gpupreload import host, resident
-from gpupreload.errors import DoesNotFitError
+from gpupreload.errors import DoesNotFitError, UnreadableError
 from gpupreload.filling import Decoding, Progress, fill
+from gpupreload.gaps import without_rows
 from gpupreload.plan import Plan, identity_of
 from gpupreload.probe import generators_kept
-from gpupreload.source import Source
+from gpupreload.source import Source, list_of_unreadable
 from gpupreload.table import in_units
 
 
@@ -31,10 +33,18 @@ class Store:
         identity: equal for stores that hold the same, or None where that cannot be told.
         device: where the tensors are.
         labels_on_cpu: the labels, to be read without waiting for a device.
+        skipped: of the source's items that are left out, the lines that say why, by index.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, identity: Hashable | None = None) -> None:
+    def __init__(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        identity: Hashable | None = None,
+        skipped: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self.identity = identity
+        self.skipped = skipped
         self.device = images.device
         self.labels_on_cpu = labels
         self._tensors = (images, labels.to(images.device))
@@ -98,15 +108,18 @@ def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
     images = _allocate(plan)
     labels = torch.empty(plan.n_images, dtype=torch.int64, device="cpu")
     with _bar(plan, progress) as advance, generators_kept() as moved:
-        fill(images, labels, Decoding(source, plan, workers), workers, advance)
+        unreadable = fill(images, labels, Decoding(source, plan, workers), workers, advance)
         sign = moved()
+    if len(unreadable) > (len(labels) - 1 if source.skips_unreadable else 0):
+        raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(labels)))
     if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
         warnings.warn(
             f"{sign} while loading, though every step that ran was found deterministic: a step, or "
             "the data, draws for some of the images. What it drew is frozen. Mark it gp.live(fn).",
             stacklevel=2,
         )
-    return Store(images, labels, identity)
+    images, labels = without_rows(images, unreadable), without_rows(labels, unreadable)
+    return Store(images, labels, identity, unreadable)
 
 
 def _allocate(plan: Plan) -> Tensor:

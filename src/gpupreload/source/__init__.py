@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from typing import Any, Unpack
 
 from torch.utils.data import IterableDataset, Subset
@@ -11,8 +11,15 @@ from torchvision.datasets import DatasetFolder
 
 from gpupreload.errors import ArgumentError
 from gpupreload.source.datasets import DatasetSource, SubsetSource
-from gpupreload.source.files import FolderOptions, FolderSource, list_of_unreadable
+from gpupreload.source.files import (
+    FolderOptions,
+    FolderSource,
+    ReadingOptions,
+    list_of_unreadable,
+    own_loader,
+)
 from gpupreload.source.interface import Source, Transform
+from gpupreload.source.reading import Reading
 from gpupreload.source.spec import ImageSpec, describe
 
 __all__ = [
@@ -26,28 +33,37 @@ __all__ = [
 ]
 
 
+_READING = ReadingOptions.__annotations__
+
+
 def open_source(data: Any, **folder: Unpack[FolderOptions]) -> Source:
     """Return the one view of whatever the caller gave as `data`.
 
     Args:
         data: the path of a folder of class folders, an `ImageFolder`, a `Subset`, or any map-style
             dataset of (PIL image or uint8 tensor, int).
-        **folder: `FolderOptions`, for a path only.
+        **folder: `FolderOptions`, for a path; of them the `ReadingOptions` for an `ImageFolder`
+            too, and for a `Subset` of one.
 
     Raises:
         FolderError: the folder is missing, or is no folder of class folders.
         ArgumentError: `data` is none of these, or options for a folder came with other data.
         TypeError: there is no such option.
     """
+    _check_known(folder)
+    options: dict[str, Any] = dict(folder)
+    reading = {name: options[name] for name in options if name in _READING}
+    if isinstance(data, str | os.PathLike):
+        listing = {name: options[name] for name in options if name not in _READING}
+        return FolderSource.from_path(data, Reading.checked(**reading), **listing)
     _check_options(data, folder)
+    if isinstance(data, DatasetFolder) and _reads_like(DatasetFolder, data):
+        checked = Reading.checked(loader=own_loader(data), **reading)
+        return FolderSource.from_dataset(data, checked)
+    if isinstance(data, Subset) and _reads_like(Subset, data):
+        return _subset(open_source(data.dataset, **reading), data)
     if isinstance(data, Source):
         return data
-    if isinstance(data, str | os.PathLike):
-        return FolderSource.from_path(data, **folder)
-    if isinstance(data, DatasetFolder) and _reads_like(DatasetFolder, data):
-        return FolderSource.from_dataset(data)
-    if isinstance(data, Subset) and _reads_like(Subset, data):
-        return _subset(open_source(data.dataset), data)
     is_map_style = hasattr(data, "__getitem__") and isinstance(data, Sized)
     if is_map_style and not isinstance(data, IterableDataset | bytes):
         return DatasetSource(data)
@@ -57,14 +73,21 @@ def open_source(data: Any, **folder: Unpack[FolderOptions]) -> Source:
     )
 
 
-def _check_options(data: Any, folder: FolderOptions) -> None:
+def _check_known(folder: Mapping[str, Any]) -> None:
     unknown = folder.keys() - FolderOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-    if folder and not isinstance(data, str | os.PathLike):
-        name = min(folder)
+
+
+def _check_options(data: Any, folder: Mapping[str, Any]) -> None:
+    """Refuse options for data that are listed already, or read by a dataset of their own."""
+    is_files = isinstance(data, DatasetFolder | Subset)
+    wrong = sorted(name for name in folder if name not in _READING or not is_files)
+    if wrong:
+        name = wrong[0]
+        what = "how to read the files of" if name in _READING else "how to list"
         raise ArgumentError(
-            f"{name}= says how to list a folder, but data is {describe(data)}. Pass the folder's "
+            f"{name}= says {what} a folder, but data is {describe(data)}. Pass the folder's "
             f"path, or leave {name}= out."
         )
 

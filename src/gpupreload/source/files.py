@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Self, TypedDict
 
 from torchvision.datasets import DatasetFolder
 from torchvision.datasets.folder import default_loader, pil_loader
 
 from gpupreload import decode, folder
 from gpupreload.errors import DataError, UnreadableError
-from gpupreload.source.interface import MOST_CLASSES, Source, Transform
+from gpupreload.source.interface import MOST_CLASSES, Source, Transform, looked_at
+from gpupreload.source.reading import Loader, Reading
 from gpupreload.source.spec import ImageSpec
 from gpupreload.tree import printable
 
 
-class FolderOptions(TypedDict, total=False):
-    """How a folder given by its path is listed; all may be left out.
+class ReadingOptions(TypedDict, total=False):
+    """How the image files of a folder or an `ImageFolder` are read; all may be left out.
+
+    Attributes:
+        mode: "RGB" for three channels, "L" for one, the luma. Default: "RGB".
+        exif_orientation: whether photos are turned upright as their EXIF block says. Default:
+            False, as `ImageFolder`.
+        decode: "exact" for `ImageFolder`'s pixels, or a loader of your own: a function that takes
+            a path and returns a PIL image. Default: "exact".
+        on_error: what to do about files that cannot be read: "raise" one error that names them
+            all, after the others were read, or "skip" them; `report` then names them. Default:
+            "raise".
+    """
+
+    mode: Literal["RGB", "L"]
+    exif_orientation: bool
+    decode: Any
+    on_error: Literal["raise", "skip"]
+
+
+class FolderOptions(ReadingOptions, total=False):
+    """How a folder given by its path is listed, and its files are read; all may be left out.
+
+    What the files are read by is described in `ReadingOptions`.
 
     Attributes:
         classes: the class names in the order of their numbers, or a dataset that has them: a
@@ -36,6 +60,19 @@ class FolderOptions(TypedDict, total=False):
     on_unknown: Literal["raise", "skip"]
 
 
+@dataclass(frozen=True)
+class Headers:
+    """What the headers of image files say.
+
+    Attributes:
+        specs: of each file that can be read so far, by its index.
+        unreadable: for each other one, the line that says why, by its index.
+    """
+
+    specs: dict[int, ImageSpec]
+    unreadable: dict[int, str]
+
+
 class FolderSource(Source):
     """Image files in class folders, listed by our own scan or by an `ImageFolder`."""
 
@@ -46,7 +83,7 @@ class FolderSource(Source):
         classes: Iterable[str],
         class_to_idx: Mapping[str, int],
         *,
-        loader: Callable[[str], Any] | None = None,
+        reading: Reading = Reading(),  # noqa: B008 frozen
         transform: Transform | None = None,
         target_transform: Callable[[int], Any] | None = None,
     ) -> None:
@@ -55,45 +92,64 @@ class FolderSource(Source):
         self.classes = list(classes)
         self.class_to_idx = dict(class_to_idx)
         self.transform = transform
-        self.has_headers = loader is None
-        self._loader = loader
+        self.reading = reading
+        self.has_headers = reading.loader is None
+        self.skips_unreadable = reading.skips_unreadable
         self._target_transform = target_transform
 
     @classmethod
-    def from_path(
-        cls, root: str | os.PathLike[str], **options: Unpack[FolderOptions]
-    ) -> FolderSource:
+    def from_path(cls, root: str | os.PathLike[str], reading: Reading, **listing: Any) -> Self:
         """List the class folders below `root`."""
-        listing = folder.scan(root, **options)
-        self = cls(str(root), listing.samples, listing.classes, listing.class_to_idx)
-        self.passed_over = listing.passed_over
+        found = folder.scan(root, **listing)
+        samples, numbers = found.samples, found.class_to_idx
+        self = cls(str(root), samples, found.classes, numbers, reading=reading)
+        self.passed_over = found.passed_over
+        self.notices = found.notices
         return self
 
     @classmethod
-    def from_dataset(cls, data: DatasetFolder) -> FolderSource:
-        """Take the files, the loader and both transforms of an `ImageFolder`."""
-        loader = None if data.loader in (default_loader, pil_loader) else data.loader
+    def from_dataset(cls, data: DatasetFolder, reading: Reading) -> Self:
+        """Take the files and both transforms of an `ImageFolder`."""
         return cls(
             str(data.root),
             data.samples,
             data.classes,
             data.class_to_idx,
-            loader=loader,
+            reading=reading,
             transform=data.transform,
             target_transform=data.target_transform,
         )
 
-    def picked(self, indices: Iterable[int]) -> FolderSource:
+    def picked(self, indices: Iterable[int], name: str = "") -> FolderSource:
         """Some of the files, as a source of their own: only their headers are read."""
         return FolderSource(
-            f"subset of {self.name}",
+            name or f"subset of {self.name}",
             [self.samples[i] for i in indices],
             self.classes or (),
             self.class_to_idx or {},
-            loader=self._loader,
+            reading=self.reading,
             transform=self.transform,
             target_transform=self._target_transform,
         )
+
+    def without(self, unreadable: Mapping[int, str]) -> FolderSource:
+        """This source, less some files that cannot be read."""
+        if not unreadable:
+            return self
+        kept = [i for i in range(len(self)) if i not in unreadable]
+        if not kept:
+            raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(self)))
+        rest = self.picked(kept, self.name)
+        rest.passed_over, rest.notices = self.passed_over, self.notices
+        rest.skipped = (*self.skipped, *unreadable.values())
+        known = {old: new for new, old in enumerate(kept)}
+        specs = {known[i]: spec for i, spec in self.headers.specs.items() if i in known}
+        rest.headers = Headers(specs, {})
+        return rest
+
+    def readable(self) -> FolderSource:
+        """This source, less the files that are to be skipped for their headers."""
+        return self.without(self.headers.unreadable) if self.skips_unreadable else self
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -101,7 +157,10 @@ class FolderSource(Source):
     def read(self, index: int) -> tuple[Any, int]:
         """Read one file as the `ImageFolder` would: by default, an RGB image."""
         path, _ = self.samples[index]
-        image = decode.read(path) if self._loader is None else self._loaded(path)
+        if self.reading.loader is None:
+            image = decode.read(path, options=self.reading.options)
+        else:
+            image = _loaded(path, self.reading.loader)
         return image, self.targets[index]
 
     def where(self, index: int) -> str:
@@ -134,43 +193,74 @@ class FolderSource(Source):
 
     @cached_property
     def specs(self) -> dict[int, ImageSpec]:
-        """The spec of each file from its header, or of a few files where a loader is given."""
-        if not self.has_headers:
-            return super().specs
-        specs, unreadable = {}, []
+        """The spec of every file from its header; of a few, where a loader must decode.
+
+        Raises:
+            UnreadableError: files whose headers cannot be read, all of them.
+        """
+        headers = self.headers
+        if headers.unreadable and (self.has_headers or not headers.specs):
+            raise UnreadableError(list_of_unreadable(list(headers.unreadable.values()), len(self)))
+        return headers.specs
+
+    @cached_property
+    def headers(self) -> Headers:
+        """What the headers say; of a few files only, where a loader must decode."""
+        return self._read_headers() if self.has_headers else self._looked_at()
+
+    def _read_headers(self) -> Headers:
+        specs, unreadable = {}, {}
+        mode = self.reading.options.mode
         # photos share few sizes: one object a size keeps a million files small
         by_size: dict[tuple[int, int], ImageSpec] = {}
         for i, (path, _) in enumerate(self.samples):
             try:
-                width, height = size = decode.size(path)
+                width, height = size = decode.size(path, options=self.reading.options)
             except UnreadableError as error:
-                unreadable.append(str(error))
+                unreadable[i] = str(error)
             else:
-                if size not in by_size:
-                    by_size[size] = ImageSpec("PIL", "RGB", 3, height, width)
-                specs[i] = by_size[size]
-        if unreadable:
-            raise UnreadableError(list_of_unreadable(unreadable, len(self)))
-        return specs
+                spec = ImageSpec("PIL", mode, len(mode), height, width)
+                specs[i] = by_size.setdefault(size, spec)
+        return Headers(specs, unreadable)
+
+    def _looked_at(self) -> Headers:
+        """Decode a few files; where files are skipped, go on from those that cannot be read."""
+        specs: dict[int, ImageSpec] = {}
+        unreadable: dict[int, str] = {}
+        for i in looked_at(len(self)):
+            try:
+                specs[i] = self._spec_of_item(i)
+            except UnreadableError as error:
+                if not self.skips_unreadable:
+                    raise
+                unreadable[i] = str(error)
+        return Headers(specs, unreadable)
 
     def identity(self) -> tuple[Any, ...]:
         """The files themselves, with size and time of change, and what is done to read them."""
         stats = [os.stat(path) for path, _ in self.samples]  # noqa: PTH116 faster
         files = tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
-        return files, tuple(self.targets), tuple(self.classes or ()), self._loader
+        return files, tuple(self.targets), tuple(self.classes or ()), self.reading
 
-    def _loaded(self, path: str) -> Any:
-        assert self._loader is not None  # for the type checker: it was asked before
-        try:
-            return self._loader(path)
-        except Exception as error:
-            text = " ".join(f"the loader raised {type(error).__name__}: {error}".split())
-            raise UnreadableError(f"{printable(path)}: {text}") from error
+
+def own_loader(data: DatasetFolder) -> Loader | None:
+    """Return the loader of an `ImageFolder`, None where it is torchvision's."""
+    return None if data.loader in (default_loader, pil_loader) else data.loader
+
+
+def _loaded(path: str, loader: Loader) -> Any:
+    try:
+        return loader(path)
+    except Exception as error:
+        text = " ".join(f"the loader raised {type(error).__name__}: {error}".split())
+        raise UnreadableError(f"{printable(path)}: {text}") from error
 
 
 def list_of_unreadable(reasons: list[str], n_files: int) -> str:
     """Write the message for files that cannot be read: how many, and the first ten with reasons."""
     count = f"{len(reasons):,} of {n_files:,} files cannot be read:"
     more = [f"  and {len(reasons) - 10:,} more"] if len(reasons) > 10 else []
-    way_on = "Repair these files, or move them out of the folder."
+    way_on = "Repair these files, move them out of the folder, or leave them out: on_error='skip'."
+    if len(reasons) == n_files:
+        way_on = "Repair them: there is nothing else to load."
     return "\n".join([count, *(f"  {reason}" for reason in reasons[:10]), *more, way_on])

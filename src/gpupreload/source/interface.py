@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
 from gpupreload.errors import DataError
+from gpupreload.folder import Notice
 from gpupreload.source.spec import ImageSpec, describe
 from gpupreload.tree import PassedOver
 
@@ -32,6 +33,9 @@ class Source(ABC):
         transform: the data's own transform, which `read` leaves out.
         has_headers: whether `specs` are found without decoding.
         passed_over: the files of a folder that are no samples, each with the reason.
+        notices: what about the classes of a folder may surprise.
+        skips_unreadable: whether files that cannot be read are left out, not an error.
+        skipped: of the files left out for that, one line each: the path and why.
         n_labels: labels are below this number.
     """
 
@@ -42,6 +46,9 @@ class Source(ABC):
     transform: Transform | None = None
     has_headers: bool = False
     passed_over: tuple[PassedOver, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    skips_unreadable: bool = False
+    skipped: tuple[str, ...] = ()
 
     @abstractmethod
     def __len__(self) -> int:
@@ -68,8 +75,7 @@ class Source(ABC):
     @cached_property
     def specs(self) -> dict[int, ImageSpec]:
         """The spec of each item by its index, or of a few of them where `n_decoded` is not 0."""
-        positions = range(0, len(self), max(1, len(self) // _N_LOOKED_AT))
-        return {i: self._spec_of_item(i) for i in positions[:_N_LOOKED_AT]}
+        return {i: self._spec_of_item(i) for i in looked_at(len(self))}
 
     @property
     def n_decoded(self) -> int:
@@ -79,6 +85,15 @@ class Source(ABC):
     def identity(self) -> tuple[Any, ...] | None:
         """A value that is equal for equal contents, or None where contents cannot be told apart."""
         return None
+
+    def readable(self) -> Source:
+        """This source, less the files that are to be skipped for what is known of them now."""
+        return self
+
+    def without(self, unreadable: Mapping[int, str]) -> Source:
+        """This source, less some items: by index, the line that says why each cannot be read."""
+        assert not unreadable, "only sources that skip_unreadable have any"
+        return self
 
     def check_label(self, label: Any, index: int) -> int:
         """Return a label as an int, or raise `DataError` when it is no class number."""
@@ -104,6 +119,11 @@ class Source(ABC):
             return ImageSpec.of(image)
         except DataError as error:
             raise DataError(f"{self.where(index)}: {error}") from None
+
+
+def looked_at(n_items: int) -> range:
+    """Return the few items that are decoded to learn what all of them are like."""
+    return range(0, n_items, max(1, n_items // _N_LOOKED_AT))[:_N_LOOKED_AT]
 
 
 def whole_number(label: Any) -> int | None:
