@@ -23,12 +23,12 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # its modules may import each other.
 ORDER = [
     *("errors", "table", "host", "tree", "wrong_folder", "folder", "unreadable", "jpeg"),
-    *("decode", "source", "devices", "cover", "catalog", "settings", "leaves", "probe"),
-    *("made_up", "trace", "refusals", "division", "parts", "steps", "splitmix", "draws"),
-    *("functional", "native", "stages", "one_pass", "chains", "batch_checks", "per_sample"),
-    *("arguments", "resident", "plan", "filling", "gaps", "store", "fetched", "dataset"),
-    *("loader", "parameters", "repeats", "frozen", "figure", "shared", "timing", "show"),
-    *("explore", "photos"),
+    *("remarks", "decode", "source", "devices", "cover", "catalog", "settings", "leaves"),
+    *("probe", "made_up", "trace", "refusals", "division", "parts", "steps", "splitmix"),
+    *("draws", "functional", "native", "stages", "one_pass", "chains", "batch_checks"),
+    *("per_sample", "arguments", "resident", "plan", "report", "filling", "gaps", "store"),
+    *("fetched", "dataset", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
+    *("timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = ["matplotlib", "ipywidgets", "IPython", "skimage", "tqdm.notebook", "jupyterlab"]

@@ -457,13 +457,13 @@ def test_a_subset_reads_only_its_own_headers(photos: Path, monkeypatch: pytest.M
     """Files outside a Subset are neither looked at nor need they be readable."""
     (photos / "owl" / "d.png").write_bytes(b"")
     looked_at: list[str] = []
-    size = decode.size
+    look = decode.look
 
-    def watched(path: str, **options: Any) -> tuple[int, int]:
+    def watched(path: str, **options: Any) -> decode.Look:
         looked_at.append(path)
-        return size(path, **options)
+        return look(path, **options)
 
-    monkeypatch.setattr(decode, "size", watched)
+    monkeypatch.setattr(decode, "look", watched)
     data = ImageFolder(photos, v2.Resize((8, 8)))
     assert len(preload(Subset(data, [1, 5]))) == 2
     assert sorted(looked_at) == [str(photos / "cat" / "b.png"), str(photos / "dog" / "b.jpg")]

@@ -33,6 +33,7 @@ from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
 from gpupreload.shared import SharedReport, shares_draws
+from gpupreload.report import LoadReport
 from gpupreload.show import show_batch
 from gpupreload.show import show_augmented, show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
@@ -51,6 +52,7 @@ __all__ = [
     "FrozenReport",
     "GPUPreloadDataset",
     "GPUPreloadError",
+    "LoadReport",
     "Loader",
     "LoaderTimes",
     "LoadingError",

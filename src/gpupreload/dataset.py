@@ -22,6 +22,7 @@ from gpupreload.functional.levels import mean_and_std
 from gpupreload.per_sample import PerSample
 from gpupreload.plan import Plan, make_plan, once_identity, own_transform
 from gpupreload.probe import generators_kept
+from gpupreload.report import report_on, show
 from gpupreload.source import FolderOptions, Source, describe, open_source
 from gpupreload.stages import Rows, occurrences
 from gpupreload.steps import Steps, split_explicit, split_transform
@@ -66,6 +67,8 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         imgs: the same, as `ImageFolder` names it too.
         seed: of the random draws.
         steps: which step runs when, and why; a table.
+        report: what became of every file, a `LoadReport`. Where it has more to tell than samples
+            and hidden files, and a progress bar is shown, it is shown after loading.
 
     Raises:
         FrozenAugmentationError: a random step stands in `deterministic_transform`.
@@ -119,6 +122,9 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         store = load(source, plan, workers=settings.workers, progress=settings.progress)
         store.hold(self)
         source = source.without(store.skipped)
+        self.report = report_on(source)
+        if settings.progress and self.report.has_news:
+            show(self.report)
         self._store: Store | None = store
         self._source: Source | None = source
         self._store_size: tuple[int, int] | None = None

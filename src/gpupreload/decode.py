@@ -18,6 +18,7 @@ from PIL import ExifTags, Image
 
 from gpupreload import jpeg
 from gpupreload.errors import ArgumentError, UnreadableError
+from gpupreload.remarks import Remark, is_misnamed, remarks_on
 from gpupreload.unreadable import RefusedError, why
 
 Path = str | os.PathLike[str]
@@ -71,8 +72,21 @@ class DecodeOptions:
 _LIKE_IMAGEFOLDER = DecodeOptions()
 
 
-def size(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> tuple[int, int]:
-    """Return (width, height) in pixels of the image that `read` would give, from its header.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the header of a file says.
+
+    Attributes:
+        size: (width, height) in pixels of the image that `read` would give.
+        remarks: what may surprise; see `gpupreload.remarks`.
+    """
+
+    size: tuple[int, int]
+    remarks: tuple[Remark, ...] = ()
+
+
+def look(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> Look:
+    """Read the header of a file.
 
     Raises:
         UnreadableError: in one line, the path and why: no such file, not an image, a damaged
@@ -82,11 +96,19 @@ def size(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> tuple[int
         with _Descriptor(path) as number:
             header = jpeg.plain_header(os.read(number, jpeg.N_START))
             if header:
-                return header.size
+                misnamed = is_misnamed(os.fspath(path), "JPEG")
+                return Look(header.size, ("suffix",) if misnamed else ())
             with _file(number) as file:
-                return _size(_opened(file), file, options)
+                image = _opened(file)
+                size = _size(image, file, options)
+                return Look(size, remarks_on(image, os.fspath(path), _orientation(image)))
     except Exception as error:
         raise UnreadableError(why(path, error)) from None
+
+
+def size(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> tuple[int, int]:
+    """Return (width, height) in pixels of the image that `read` would give, as `look` does."""
+    return look(path, options=options).size
 
 
 def read(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> Image.Image:

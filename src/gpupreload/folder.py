@@ -269,3 +269,9 @@ def _splits(root: str, classes: Sequence[str]) -> str:
 
 def _empty(names: Sequence[str]) -> str:
     return f"Classes without an image: {wrong_folder.listed(names)}." if names else ""
+
+
+def noticing_empty(notices: Iterable[Notice], names: Sequence[str]) -> tuple[Notice, ...]:
+    """Return notices with another list of the classes without an image."""
+    others = tuple(notice for notice in notices if notice.kind != "empty")
+    return (*others, Notice("empty", _empty(names))) if names else others

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, TypedDict
@@ -13,6 +13,7 @@ from torchvision.datasets.folder import default_loader, pil_loader
 
 from gpupreload import decode, folder
 from gpupreload.errors import DataError, UnreadableError
+from gpupreload.remarks import Remark
 from gpupreload.source.interface import MOST_CLASSES, Source, Transform, looked_at
 from gpupreload.source.reading import Loader, Reading
 from gpupreload.source.spec import ImageSpec
@@ -67,10 +68,19 @@ class Headers:
     Attributes:
         specs: of each file that can be read so far, by its index.
         unreadable: for each other one, the line that says why, by its index.
+        remarks: the indices of the files of which there is something to remark, by what it is.
     """
 
     specs: dict[int, ImageSpec]
     unreadable: dict[int, str]
+    remarks: dict[Remark, list[int]]
+
+    def picked(self, kept: Sequence[int]) -> Headers:
+        """The headers of some of the files, counted anew; unreadable ones are not among them."""
+        new = {old: new for new, old in enumerate(kept)}
+        specs = {new[i]: spec for i, spec in self.specs.items() if i in new}
+        remarks = {k: [new[i] for i in found if i in new] for k, found in self.remarks.items()}
+        return Headers(specs, {}, remarks)
 
 
 class FolderSource(Source):
@@ -95,6 +105,7 @@ class FolderSource(Source):
         self.reading = reading
         self.has_headers = reading.loader is None
         self.skips_unreadable = reading.skips_unreadable
+        self.turns_upright = reading.options.exif_orientation
         self._target_transform = target_transform
 
     @classmethod
@@ -140,11 +151,12 @@ class FolderSource(Source):
         if not kept:
             raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(self)))
         rest = self.picked(kept, self.name)
-        rest.passed_over, rest.notices = self.passed_over, self.notices
+        filled = {label for _, label in rest.samples}
+        empty = [name for name, number in (rest.class_to_idx or {}).items() if number not in filled]
+        rest.passed_over = self.passed_over
+        rest.notices = folder.noticing_empty(self.notices, empty)
         rest.skipped = (*self.skipped, *unreadable.values())
-        known = {old: new for new, old in enumerate(kept)}
-        specs = {known[i]: spec for i, spec in self.headers.specs.items() if i in known}
-        rest.headers = Headers(specs, {})
+        rest.headers = self.headers.picked(kept)
         return rest
 
     def readable(self) -> FolderSource:
@@ -203,6 +215,11 @@ class FolderSource(Source):
             raise UnreadableError(list_of_unreadable(list(headers.unreadable.values()), len(self)))
         return headers.specs
 
+    @property
+    def remarks(self) -> dict[Remark, list[int]]:
+        """What may surprise in the files' headers; empty where a loader reads them."""
+        return self.headers.remarks
+
     @cached_property
     def headers(self) -> Headers:
         """What the headers say; of a few files only, where a loader must decode."""
@@ -210,18 +227,22 @@ class FolderSource(Source):
 
     def _read_headers(self) -> Headers:
         specs, unreadable = {}, {}
+        remarks: dict[Remark, list[int]] = {}
         mode = self.reading.options.mode
         # photos share few sizes: one object a size keeps a million files small
         by_size: dict[tuple[int, int], ImageSpec] = {}
         for i, (path, _) in enumerate(self.samples):
             try:
-                width, height = size = decode.size(path, options=self.reading.options)
+                look = decode.look(path, options=self.reading.options)
             except UnreadableError as error:
                 unreadable[i] = str(error)
-            else:
-                spec = ImageSpec("PIL", mode, len(mode), height, width)
-                specs[i] = by_size.setdefault(size, spec)
-        return Headers(specs, unreadable)
+                continue
+            if look.size not in by_size:
+                by_size[look.size] = ImageSpec("PIL", mode, len(mode), *reversed(look.size))
+            specs[i] = by_size[look.size]
+            for remark in look.remarks:
+                remarks.setdefault(remark, []).append(i)
+        return Headers(specs, unreadable, remarks)
 
     def _looked_at(self) -> Headers:
         """Decode a few files; where files are skipped, go on from those that cannot be read."""
@@ -234,7 +255,7 @@ class FolderSource(Source):
                 if not self.skips_unreadable:
                     raise
                 unreadable[i] = str(error)
-        return Headers(specs, unreadable)
+        return Headers(specs, unreadable, {})
 
     def identity(self) -> tuple[Any, ...]:
         """The files themselves, with size and time of change, and what is done to read them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpupreload.errors import DataError
 from gpupreload.folder import Notice
+from gpupreload.remarks import Remark
 from gpupreload.source.spec import ImageSpec, describe
 from gpupreload.tree import PassedOver
 
@@ -35,6 +36,7 @@ class Source(ABC):
         passed_over: the files of a folder that are no samples, each with the reason.
         notices: what about the classes of a folder may surprise.
         skips_unreadable: whether files that cannot be read are left out, not an error.
+        turns_upright: whether photos are turned as their EXIF orientation says.
         skipped: of the files left out for that, one line each: the path and why.
         n_labels: labels are below this number.
     """
@@ -48,6 +50,7 @@ class Source(ABC):
     passed_over: tuple[PassedOver, ...] = ()
     notices: tuple[Notice, ...] = ()
     skips_unreadable: bool = False
+    turns_upright: bool = False
     skipped: tuple[str, ...] = ()
 
     @abstractmethod
@@ -81,6 +84,11 @@ class Source(ABC):
     def n_decoded(self) -> int:
         """How many items were decoded to find `specs`."""
         return 0 if self.has_headers else len(self.specs)
+
+    @property
+    def remarks(self) -> Mapping[Remark, Sequence[int]]:
+        """The indices of the items of whose files there is something to remark."""
+        return {}
 
     def identity(self) -> tuple[Any, ...] | None:
         """A value that is equal for equal contents, or None where contents cannot be told apart."""
