@@ -26,9 +26,9 @@ ORDER = [
     *("remarks", "decode", "source", "devices", "cover", "catalog", "settings", "leaves"),
     *("probe", "made_up", "trace", "refusals", "division", "parts", "steps", "splitmix"),
     *("draws", "functional", "native", "stages", "one_pass", "chains", "batch_checks"),
-    *("per_sample", "arguments", "resident", "plan", "report", "filling", "gaps", "store"),
-    *("fetched", "dataset", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
-    *("timing", "show", "explore", "photos"),
+    *("per_sample", "arguments", "resident", "plan", "report", "bar", "pool", "filling"),
+    *("gaps", "store", "check", "fetched", "dataset", "loader", "parameters", "repeats"),
+    *("frozen", "figure", "shared", "timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = ["matplotlib", "ipywidgets", "IPython", "skimage", "tqdm.notebook", "jupyterlab"]

@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 import gpupreload as gp
 from gpupreload import filling, host
 from gpupreload import store as store_module
-from gpupreload.filling import ByteBudget
+from gpupreload.pool import ByteBudget
 
 SIZE = v2.Resize((10, 12))
 FREED = "this dataset's memory was given back with free(); preload the data again."

@@ -10,6 +10,7 @@ for images, labels in gp.Loader(train, batch_size=64, shuffle=True, seed=0):
 
 from importlib.metadata import version
 
+from gpupreload.check import check
 from gpupreload.dataset import GPUPreloadDataset, preload
 from gpupreload.errors import (
     ArgumentError,
@@ -70,6 +71,7 @@ __all__ = [
     "batched",
     "explore",
     "explore_plan",
+    "check",
     "find_frozen",
     "live",
     "once",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,44 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gpupreload.bar import Advance
 from gpupreload.catalog import kind_of
 from gpupreload.errors import SizeError, TransformError, UnreadableError
 from gpupreload.host import array_of
 from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
+from gpupreload.pool import SPAN, ByteBudget, threads
 from gpupreload.source import Source
-
-# images that a thread decodes before it reports: waking the main thread for each of 1,550 small
-# photos cost as much time as decoding them
-_SPAN = 16
-
-Progress = Callable[[int], None]
-
-
-class ByteBudget:
-    """Lets threads hold at most a number of bytes together; one larger request goes alone.
-
-    Args:
-        n_bytes: that may be held at a time.
-    """
-
-    def __init__(self, n_bytes: int) -> None:
-        self._limit = self._left = n_bytes
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def hold(self, n_bytes: int) -> Iterator[None]:
-        """Wait until so many bytes are free, and hold them."""
-        n_bytes = min(n_bytes, self._limit)
-        with self._changed:
-            self._changed.wait_for(lambda: self._left >= n_bytes)
-            self._left -= n_bytes
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._left += n_bytes
-                self._changed.notify_all()
 
 
 class Decoding:
@@ -208,7 +177,7 @@ class _Staged:
 
 
 def fill(
-    images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance: Progress
+    images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance: Advance
 ) -> dict[int, str]:
     """Decode every item into its row and its label, a window of rows at a time.
 
@@ -229,24 +198,13 @@ def fill(
     """
     rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
     unreadable: dict[int, str] = {}
-    with _threads(workers, decode) as pool:
+    with threads(workers, decode) as pool:
         for start in range(0, len(labels), rows.n_rows):
             stop = min(start + rows.n_rows, len(labels))
-            spans = rows.rows(start, stop).split(_SPAN), labels[start:stop].split(_SPAN)
-            results = pool.map(decode.span, range(start, stop, _SPAN), *spans)
+            spans = rows.rows(start, stop).split(SPAN), labels[start:stop].split(SPAN)
+            results = pool.map(decode.span, range(start, stop, SPAN), *spans)
             for span, reasons in zip(spans[0], results, strict=True):
                 unreadable |= reasons
                 advance(len(span))
             rows.filled(start, stop)
     return unreadable
-
-
-@contextmanager
-def _threads(workers: int, decode: Decoding) -> Iterator[ThreadPoolExecutor]:
-    """Decoding threads that are all gone at the end, also after an error or an interrupt."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="gpupreload-decode")
-    try:
-        yield pool
-    finally:
-        decode.is_stopped = True
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -13,8 +12,9 @@ import torch
 from torch import Tensor
 
 from gpupreload import host, resident
+from gpupreload.bar import bar
 from gpupreload.errors import DoesNotFitError, UnreadableError
-from gpupreload.filling import Decoding, Progress, fill
+from gpupreload.filling import Decoding, fill
 from gpupreload.gaps import without_rows
 from gpupreload.plan import Plan, identity_of
 from gpupreload.probe import generators_kept
@@ -107,7 +107,10 @@ def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
     plan.check_fits()
     images = _allocate(plan)
     labels = torch.empty(plan.n_images, dtype=torch.int64, device="cpu")
-    with _bar(plan, progress) as advance, generators_kept() as moved:
+    with (
+        bar(plan.n_images, plan.store_bytes, "preload", progress) as advance,
+        generators_kept() as moved,
+    ):
         unreadable = fill(images, labels, Decoding(source, plan, workers), workers, advance)
         sign = moved()
     if len(unreadable) > (len(labels) - 1 if source.skips_unreadable else 0):
@@ -133,27 +136,3 @@ def _allocate(plan: Plan) -> Tensor:
             f"{in_units(plan.free_bytes)} were free: its memory is in fragments, or another "
             "program took it. Free memory there, or make the images smaller with a Resize."
         ) from None
-
-
-@contextmanager
-def _bar(plan: Plan, shown: bool) -> Iterator[Progress]:
-    """Show a progress bar of images, images/s and MiB; yield what moves it on."""
-    with _tqdm()(total=plan.n_images, unit=" images", desc="preload", disable=not shown) as bar:
-
-        def advance(n_images: int) -> None:
-            bar.update(n_images)
-            n_bytes = plan.store_bytes * bar.n // max(1, plan.n_images)
-            bar.set_postfix_str(f"{n_bytes / 2**20:.1f} MiB", refresh=False)
-
-        yield advance
-
-
-def _tqdm() -> Any:
-    """Return tqdm's bar for where this runs: in a notebook a widget, or text without ipywidgets.
-
-    Imported on call, for in a notebook this imports ipywidgets.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that ipywidgets is missing is no fault: text will do
-        from tqdm.auto import tqdm
-    return tqdm

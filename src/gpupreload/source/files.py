@@ -148,8 +148,6 @@ class FolderSource(Source):
         if not unreadable:
             return self
         kept = [i for i in range(len(self)) if i not in unreadable]
-        if not kept:
-            raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(self)))
         rest = self.picked(kept, self.name)
         filled = {label for _, label in rest.samples}
         empty = [name for name, number in (rest.class_to_idx or {}).items() if number not in filled]
@@ -161,7 +159,12 @@ class FolderSource(Source):
 
     def readable(self) -> FolderSource:
         """This source, less the files that are to be skipped for their headers."""
-        return self.without(self.headers.unreadable) if self.skips_unreadable else self
+        if not self.skips_unreadable:
+            return self
+        unreadable = self.headers.unreadable
+        if len(unreadable) == len(self) > 0:
+            raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(self)))
+        return self.without(unreadable)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -214,6 +217,11 @@ class FolderSource(Source):
         if headers.unreadable and (self.has_headers or not headers.specs):
             raise UnreadableError(list_of_unreadable(list(headers.unreadable.values()), len(self)))
         return headers.specs
+
+    @property
+    def specs_found(self) -> dict[int, ImageSpec]:
+        """The specs of the files whose headers can be read."""
+        return self.headers.specs
 
     @property
     def remarks(self) -> dict[Remark, list[int]]:

@@ -81,6 +81,11 @@ class Source(ABC):
         return {i: self._spec_of_item(i) for i in looked_at(len(self))}
 
     @property
+    def specs_found(self) -> Mapping[int, ImageSpec]:
+        """`specs`, also where some files are unreadable: of the others."""
+        return self.specs
+
+    @property
     def n_decoded(self) -> int:
         """How many items were decoded to find `specs`."""
         return 0 if self.has_headers else len(self.specs)
