@@ -22,13 +22,14 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # The order in which data flows. A module imports only from those before it. A folder is one room:
 # its modules may import each other.
 ORDER = [
-    *("errors", "table", "host", "tree", "wrong_folder", "folder", "unreadable", "jpeg"),
-    *("remarks", "decode", "source", "devices", "cover", "catalog", "settings", "leaves"),
-    *("probe", "made_up", "trace", "refusals", "division", "parts", "steps", "splitmix"),
-    *("draws", "functional", "native", "stages", "one_pass", "chains", "batch_checks"),
-    *("per_sample", "arguments", "resident", "plan", "report", "bar", "pool", "filling"),
-    *("gaps", "store", "check", "fetched", "dataset", "loader", "parameters", "repeats"),
-    *("frozen", "figure", "shared", "timing", "show", "explore", "photos"),
+    *("errors", "table", "user_cache", "host", "tree", "wrong_folder", "folder"),
+    *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "cover", "catalog"),
+    *("settings", "leaves", "probe", "made_up", "trace", "refusals", "division", "parts"),
+    *("steps", "splitmix", "draws", "functional", "native", "stages", "one_pass", "chains"),
+    *("batch_checks", "per_sample", "arguments", "resident", "plan", "report", "bar", "pool"),
+    *("filling", "gaps", "cache_file", "cache_key", "cache", "store", "check", "fetched"),
+    *("dataset", "loader", "parameters", "repeats", "frozen", "figure", "shared", "timing"),
+    *("show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = ["matplotlib", "ipywidgets", "IPython", "skimage", "tqdm.notebook", "jupyterlab"]

@@ -10,6 +10,7 @@ for images, labels in gp.Loader(train, batch_size=64, shuffle=True, seed=0):
 
 from importlib.metadata import version
 
+from gpupreload.cache import clear_cache
 from gpupreload.check import check
 from gpupreload.dataset import GPUPreloadDataset, preload
 from gpupreload.errors import (
@@ -72,6 +73,7 @@ __all__ = [
     "explore",
     "explore_plan",
     "check",
+    "clear_cache",
     "find_frozen",
     "live",
     "once",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 import torch
@@ -11,6 +12,58 @@ import torch
 from gpupreload import draws
 from gpupreload.devices import resolve_device
 from gpupreload.errors import ArgumentError
+from gpupreload.user_cache import user_cache
+
+
+@dataclass(frozen=True)
+class CacheChoice:
+    """Where a filled store is kept, and what the caller says of it.
+
+    Attributes:
+        folder: for the files; None keeps nothing.
+        key: the caller's own text for what nobody else can tell; None without.
+    """
+
+    folder: Path | None
+    key: str | None
+
+    @classmethod
+    def checked(cls, cache: bool | str | os.PathLike[str] | None, key: str | None) -> Self:
+        """Check the arguments.
+
+        Raises:
+            ArgumentError: one has a value that cannot be used, or `key` comes without `cache`.
+        """
+        folder = cache_folder(cache) if cache is not None and cache is not False else None
+        if key is not None and not isinstance(key, str):
+            raise ArgumentError(
+                f"cache_key is {key!r}; expected a text, which you change whenever your own steps "
+                "or loader change."
+            )
+        if key is not None and folder is None:
+            raise ArgumentError(
+                f"cache_key is {key!r}, but nothing is kept without cache=. Pass cache=True too, "
+                "or leave cache_key= out."
+            )
+        return cls(folder, key)
+
+
+def cache_folder(cache: bool | str | os.PathLike[str]) -> Path:
+    """Return the folder that `cache` means: True is the one in the user's cache."""
+    if cache is True:
+        return user_cache("stores")
+    if not isinstance(cache, str | os.PathLike):
+        raise ArgumentError(
+            f"cache is {cache!r}; expected True, for a folder in the user's cache, the path of "
+            "another folder, or False."
+        )
+    folder = Path(cache).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise ArgumentError(
+            f"cache is {str(folder)!r}, which is a file; expected a folder. Files in it are named "
+            "after what they hold."
+        )
+    return folder
 
 
 @dataclass(frozen=True)
@@ -22,12 +75,14 @@ class Settings:
         seed: of the random draws.
         workers: number of decoding threads.
         progress: whether a bar is shown.
+        cache: where the filled store is kept.
     """
 
     device: torch.device
     seed: int
     workers: int
     progress: bool
+    cache: CacheChoice
 
     @classmethod
     def checked(
@@ -36,18 +91,21 @@ class Settings:
         seed: int | None,
         workers: int | None,
         progress: bool,
+        cache: bool | str | os.PathLike[str] | None,
+        cache_key: str | None,
     ) -> Self:
         """Fill in what is None: the first device, a seed from torch's generator, a thread a CPU.
 
         Raises:
             DeviceError: there is no such device.
-            ArgumentError: `workers` or `seed` has a value that cannot be used.
+            ArgumentError: another argument has a value that cannot be used.
         """
         found, n_threads = resolve_device(device), resolve_workers(workers)
         if seed is None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu"))
         draws.key_of(seed, 0, 0)  # refuses a seed out of range
-        return cls(found, int(seed), n_threads, progress)
+        choice = CacheChoice.checked(cache, cache_key)
+        return cls(found, int(seed), n_threads, progress, choice)
 
 
 def resolve_workers(workers: int | None) -> int:

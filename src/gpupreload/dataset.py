@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, get_worker_info
 
 from gpupreload import draws
 from gpupreload.arguments import Settings
+from gpupreload.cache import Cache
 from gpupreload.errors import ArgumentError, FreedError, LoadingError, TransformError
 from gpupreload.fetched import Fetched, Item
 from gpupreload.functional.levels import mean_and_std
@@ -56,6 +57,8 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         progress: whether a bar is shown while loading.
         allow_frozen: whether a random step in `deterministic_transform` is let through, with a
             warning: every epoch then sees the same picture. For teaching.
+        cache: as for `preload`.
+        cache_key: as for `preload`.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.
@@ -88,41 +91,49 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         workers: int | None = None,
         progress: bool = True,
         allow_frozen: bool = False,
+        cache: bool | str | os.PathLike[str] = False,
+        cache_key: str | None = None,
         **folder: Unpack[FolderOptions],
     ) -> None:
         _check_not_resident(data_root)
-        settings = Settings.checked(device, seed, workers, progress)
-        source = open_source(data_root, **folder).readable()
-        first = own_transform(source, deterministic_transform)
+        settings = Settings.checked(device, seed, workers, progress, cache, cache_key)
+        kept = Cache(settings.cache, open_source(data_root, **folder))
+        first = own_transform(kept.source, deterministic_transform)
+
+        def split(source: Source) -> Steps:
+            return split_explicit(first, train_aug, source, allow_frozen=allow_frozen)
+
         with generators_kept():  # data of the caller's own may draw, or seed, while they are read
-            steps = split_explicit(first, train_aug, source, allow_frozen=allow_frozen)
-            plan = make_plan(source, steps, settings.device, allow_frozen=allow_frozen)
-            self._load(source, plan, settings)
+            steps = kept.divided(split)
+            plan = make_plan(kept.source, steps, settings.device, allow_frozen=allow_frozen)
+            self._load(kept, plan, settings)
         self._use(steps, [part for part in (first, train_aug) if part is not None])
 
     @classmethod
     def _preloaded(
         cls,
-        source: Source,
+        kept: Cache,
         transform: Transform | None,
         store_size: tuple[int, int] | None,
         settings: Settings,
     ) -> Self:
         self = cls.__new__(cls)
-        transform = own_transform(source, transform)
+        transform = own_transform(kept.source, transform)
         with generators_kept():
-            steps = split_transform(transform, source, store_size=store_size)
-            self._load(source, make_plan(source, steps, settings.device), settings)
+            steps = kept.divided(lambda s: split_transform(transform, s, store_size=store_size))
+            self._load(kept, make_plan(kept.source, steps, settings.device), settings)
         self._use(steps, transform)
         self._store_size = store_size
         return self
 
-    def _load(self, source: Source, plan: Plan, settings: Settings) -> None:
+    def _load(self, kept: Cache, plan: Plan, settings: Settings) -> None:
         self.seed = settings.seed
-        store = load(source, plan, workers=settings.workers, progress=settings.progress)
+        workers, progress = settings.workers, settings.progress
+        store = load(kept.source, plan, workers=workers, progress=progress, cached=kept.read)
         store.hold(self)
-        source = source.without(store.skipped)
-        self.report = report_on(source)
+        source = kept.source.without(store.skipped)
+        kept.write(store.images, store.labels_on_cpu, source)
+        self.report = report_on(source, kept.outcome)
         if settings.progress and self.report.has_news:
             show(self.report)
         self._store: Store | None = store
@@ -359,6 +370,8 @@ def preload(
     workers: int | None = None,
     progress: bool = True,
     store_size: tuple[int, int] | None = None,
+    cache: bool | str | os.PathLike[str] = False,
+    cache_key: str | None = None,
     **folder: Unpack[FolderOptions],
 ) -> GPUPreloadDataset:
     """Decode every image once, run the deterministic part once, and keep the pixels on the device.
@@ -376,6 +389,11 @@ def preload(
         progress: whether a bar is shown while loading.
         store_size: (height, width) in pixels to which every image is resized and centre-cropped
             once, before a random crop that photos of different sizes cannot go without.
+        cache: True, or the path of a folder, keeps the pixels in a file there, from which the
+            next preload of the same files with the same once-part reads them; see the README for
+            what "the same" means. `report.cache` says what came of it.
+        cache_key: a text that stands for steps and loaders of your own, without which nothing is
+            kept where there are such; change it whenever they change.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.
@@ -391,9 +409,9 @@ def preload(
             the transform or the device cannot be used.
     """
     _check_not_resident(data)
-    settings = Settings.checked(device, seed, workers, progress)
-    source = open_source(data, **folder).readable()
-    return GPUPreloadDataset._preloaded(source, transform, store_size, settings)
+    settings = Settings.checked(device, seed, workers, progress, cache, cache_key)
+    kept = Cache(settings.cache, open_source(data, **folder))
+    return GPUPreloadDataset._preloaded(kept, transform, store_size, settings)
 
 
 def _as_floats(images: Tensor) -> Tensor:

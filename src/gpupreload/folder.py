@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from gpupreload import tree, wrong_folder
 from gpupreload.errors import ArgumentError, FolderError
-from gpupreload.tree import FoundFile, PassedOver, printable
+from gpupreload.tree import Facts, FoundFile, PassedOver, printable
 
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -52,6 +52,7 @@ class Folder:
             file; the files in hidden folders are named one by one, and a hidden
             folder that cannot be listed counts as one file.
         notices: what may surprise.
+        facts: what the system said of each image's file, in the order of `samples`.
     """
 
     root: str
@@ -59,6 +60,7 @@ class Folder:
     samples: tuple[tuple[str, int], ...]
     passed_over: tuple[PassedOver, ...]
     notices: tuple[Notice, ...] = ()
+    facts: tuple[Facts, ...] = ()
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -131,6 +133,7 @@ def scan(
         samples=tuple((file.path, numbers[file.class_name]) for file in images),
         passed_over=_by_path([*found.passed_over, *passed_over]),
         notices=_notices(top, tuple(numbers), filled, sorted_as_text=names is None),
+        facts=tuple(file.facts for file in images),
     )
 
 
@@ -162,10 +165,12 @@ def _part(
 def _counted_paths(images: Sequence[FoundFile]) -> dict[str, str]:
     """For each path that repeats a file, the one path by which that file counts."""
     first: dict[tuple[int, int], str] = {}
-    repeated = {}
+    repeated: dict[str, str] = {}
+    if not any(file.has_other_names for file in images):
+        return repeated
     for file in sorted(images, key=lambda file: file.is_link):  # real files before links to them
-        if file.identity is not None:
-            path = first.setdefault(file.identity, file.path)
+        if file.facts.identity is not None:
+            path = first.setdefault(file.facts.identity, file.path)
             if path != file.path and file.has_other_names:
                 repeated[file.path] = path
     return repeated

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Literal, NamedTuple
 from PIL import Image
 
 from gpupreload.errors import ArgumentError, DataError
+from gpupreload.user_cache import user_cache
 
 Split = Literal["train", "val"]
 
@@ -249,7 +249,7 @@ def sample_photos(split: Split, root: str | os.PathLike[str] | None = None) -> P
     """
     if split not in ("train", "val"):
         raise ArgumentError(f'split is {split!r}; expected "train" or "val".')
-    folder = (_cache_folder(sys.platform) if root is None else Path(root).expanduser()) / split
+    folder = (user_cache("photos") if root is None else Path(root).expanduser()) / split
     if not _is_whole(folder):
         try:
             _check_ours(folder)
@@ -260,16 +260,6 @@ def sample_photos(split: Split, root: str | os.PathLike[str] | None = None) -> P
                 "Pass root= with a folder that can."
             ) from error
     return folder
-
-
-def _cache_folder(platform: str) -> Path:
-    if platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gpupreload" / "photos"
 
 
 def _is_whole(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -86,7 +86,14 @@ class Store:
         return Store, (self.images, self.labels_on_cpu)
 
 
-def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
+def load(
+    source: Source,
+    plan: Plan,
+    *,
+    workers: int,
+    progress: bool,
+    cached: Callable[[Tensor, Tensor, int], bool],
+) -> Store:
     """Fill a store as planned, or share the living one that holds just the same.
 
     Args:
@@ -94,6 +101,8 @@ def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
         plan: made for this source.
         workers: number of decoding threads, 1 or more.
         progress: whether a bar is shown.
+        cached: fills images and labels, with so many threads, from a cache, and returns True; or
+            returns False, and they are decoded.
 
     Raises:
         DoesNotFitError: the device has not the memory; before any image is decoded.
@@ -107,22 +116,32 @@ def load(source: Source, plan: Plan, *, workers: int, progress: bool) -> Store:
     plan.check_fits()
     images = _allocate(plan)
     labels = torch.empty(plan.n_images, dtype=torch.int64, device="cpu")
+    if cached(images, labels, workers):
+        return Store(images, labels, identity)
+    unreadable = _decode_all(source, plan, images, labels, workers, progress)
+    if len(unreadable) > (len(labels) - 1 if source.skips_unreadable else 0):
+        raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(labels)))
+    images, labels = without_rows(images, unreadable), without_rows(labels, unreadable)
+    return Store(images, labels, identity, unreadable)
+
+
+def _decode_all(
+    source: Source, plan: Plan, images: Tensor, labels: Tensor, workers: int, progress: bool
+) -> dict[int, str]:
+    """Fill images and labels; warn where something drew that was found deterministic."""
     with (
         bar(plan.n_images, plan.store_bytes, "preload", progress) as advance,
         generators_kept() as moved,
     ):
         unreadable = fill(images, labels, Decoding(source, plan, workers), workers, advance)
         sign = moved()
-    if len(unreadable) > (len(labels) - 1 if source.skips_unreadable else 0):
-        raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(labels)))
     if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
         warnings.warn(
             f"{sign} while loading, though every step that ran was found deterministic: a step, or "
             "the data, draws for some of the images. What it drew is frozen. Mark it gp.live(fn).",
-            stacklevel=2,
+            stacklevel=3,
         )
-    images, labels = without_rows(images, unreadable), without_rows(labels, unreadable)
-    return Store(images, labels, identity, unreadable)
+    return unreadable
 
 
 def _allocate(plan: Plan) -> Tensor:

@@ -52,31 +52,66 @@ class PassedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """What the system says of a file, links followed; of a link to nothing, the defaults.
+
+    Attributes:
+        device: the number of the device it is on.
+        number: on that device; 0 where the file system numbers no files.
+        n_bytes: its size.
+        changed: when its contents were last changed, in nanoseconds.
+    """
+
+    device: int = 0
+    number: int = 0
+    n_bytes: int = -1
+    changed: int = -1
+
+    @classmethod
+    def of(cls, path: str) -> Facts:
+        """Ask the system."""
+        try:
+            return cls.from_stat(os.stat(path))
+        except OSError:
+            return _NOTHING
+
+    @classmethod
+    def from_stat(cls, stat: os.stat_result) -> Facts:
+        """Take what `os.stat` said."""
+        return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Equal for two paths of one file; None where that cannot be told."""
+        return (self.device, self.number) if self.number else None
+
+
+_NOTHING = Facts()
+
+
+@dataclass(frozen=True, slots=True)
 class FoundFile:
     """A file in a class folder.
 
     Attributes:
+        path: as `os.walk` and `os.path.join` would put it together.
         folder: the folder it lies in.
         name: its name in that folder.
         class_name: the name of the class folder.
         is_link: whether it is a symbolic link.
         has_other_names: whether other paths may lead to the same file.
-        identity: equal for two paths of one file; None where that cannot be told.
+        facts: what the system says of it.
         is_special: whether it is a pipe, a socket or a device.
     """
 
+    path: str
     folder: str
     name: str
     class_name: str
     is_link: bool
     has_other_names: bool
-    identity: tuple[int, int] | None
+    facts: Facts
     is_special: bool
-
-    @property
-    def path(self) -> str:
-        """The path, as `os.walk` and `os.path.join` would put it together."""
-        return os.path.join(self.folder, self.name)
 
 
 @dataclass(frozen=True)
@@ -247,14 +282,14 @@ def _hidden(entry: os.DirEntry[str]) -> Iterator[PassedOver]:
 
 def _found(entry: os.DirEntry[str], folder: str, class_name: str) -> FoundFile:
     is_link = entry.is_symlink()
+    place = (entry.path, folder, entry.name, class_name, is_link)
     try:
-        facts = os.stat(entry.path)
+        found = os.stat(entry.path)
     except OSError:  # a link to nothing
-        return FoundFile(folder, entry.name, class_name, is_link, False, None, False)
-    identity = (facts.st_dev, facts.st_ino) if facts.st_ino else None
-    has_other_names = is_link or facts.st_nlink > 1
-    is_special = not stat.S_ISREG(facts.st_mode)
-    return FoundFile(folder, entry.name, class_name, is_link, has_other_names, identity, is_special)
+        return FoundFile(*place, False, _NOTHING, False)
+    has_other_names = is_link or found.st_nlink > 1
+    is_special = not stat.S_ISREG(found.st_mode)
+    return FoundFile(*place, has_other_names, Facts.from_stat(found), is_special)
 
 
 def _contains(folder: str, path: str) -> bool:

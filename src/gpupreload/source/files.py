@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, TypedDict
 
@@ -14,10 +15,10 @@ from torchvision.datasets.folder import default_loader, pil_loader
 from gpupreload import decode, folder
 from gpupreload.errors import DataError, UnreadableError
 from gpupreload.remarks import Remark
-from gpupreload.source.interface import MOST_CLASSES, Source, Transform, looked_at
+from gpupreload.source.interface import MOST_CLASSES, Portable, Source, Transform, looked_at
 from gpupreload.source.reading import Loader, Reading
 from gpupreload.source.spec import ImageSpec
-from gpupreload.tree import printable
+from gpupreload.tree import Facts, printable
 
 
 class ReadingOptions(TypedDict, total=False):
@@ -93,11 +94,13 @@ class FolderSource(Source):
         classes: Iterable[str],
         class_to_idx: Mapping[str, int],
         *,
+        root: str = "",
         reading: Reading = Reading(),  # noqa: B008 frozen
         transform: Transform | None = None,
         target_transform: Callable[[int], Any] | None = None,
     ) -> None:
         self.name = name
+        self._root = root
         self.samples: list[tuple[str, int]] = list(samples)
         self.classes = list(classes)
         self.class_to_idx = dict(class_to_idx)
@@ -113,9 +116,11 @@ class FolderSource(Source):
         """List the class folders below `root`."""
         found = folder.scan(root, **listing)
         samples, numbers = found.samples, found.class_to_idx
-        self = cls(str(root), samples, found.classes, numbers, reading=reading)
+        name, top = str(root), found.root
+        self = cls(name, samples, found.classes, numbers, root=top, reading=reading)
         self.passed_over = found.passed_over
         self.notices = found.notices
+        self._facts = found.facts
         return self
 
     @classmethod
@@ -126,6 +131,7 @@ class FolderSource(Source):
             data.samples,
             data.classes,
             data.class_to_idx,
+            root=str(data.root),
             reading=reading,
             transform=data.transform,
             target_transform=data.target_transform,
@@ -138,6 +144,7 @@ class FolderSource(Source):
             [self.samples[i] for i in indices],
             self.classes or (),
             self.class_to_idx or {},
+            root=self._root,
             reading=self.reading,
             transform=self.transform,
             target_transform=self._target_transform,
@@ -153,7 +160,8 @@ class FolderSource(Source):
         empty = [name for name, number in (rest.class_to_idx or {}).items() if number not in filled]
         rest.passed_over = self.passed_over
         rest.notices = folder.noticing_empty(self.notices, empty)
-        rest.skipped = (*self.skipped, *unreadable.values())
+        paths = {self.samples[i][0]: why for i, why in unreadable.items()}
+        rest.skipped = {**self.skipped, **paths}
         rest.headers = self.headers.picked(kept)
         return rest
 
@@ -265,11 +273,53 @@ class FolderSource(Source):
                 unreadable[i] = str(error)
         return Headers(specs, unreadable, {})
 
+    @cached_property
+    def _facts(self) -> Sequence[Facts]:
+        """What the system says of each file."""
+        return [Facts.of(path) for path, _ in self.samples]
+
     def identity(self) -> tuple[Any, ...]:
         """The files themselves, with size and time of change, and what is done to read them."""
-        stats = [os.stat(path) for path, _ in self.samples]  # noqa: PTH116 faster
-        files = tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
-        return files, tuple(self.targets), tuple(self.classes or ()), self.reading
+        facts = tuple(self._facts)
+        return facts, tuple(self.targets), tuple(self.classes or ()), self.reading
+
+    def portable(self) -> Portable:
+        """The files by their paths below the folder, and how they are read."""
+        start = os.path.join(self._root, "")  # noqa: PTH118 a path is text here
+        files = "\0".join(
+            f"{path.removeprefix(start)}\0{facts.n_bytes} {facts.changed} {label}"
+            for (path, _), label, facts in zip(self.samples, self.targets, self._facts, strict=True)
+        )
+        options = self.reading.options
+        how = (options.mode, options.exif_orientation, self.skips_unreadable)
+        return Portable(files, how, self.reading.loader)
+
+    def facts(self) -> dict[str, Any]:
+        """The distinct specs, each with the first file that has it, and the remarks."""
+        first: dict[ImageSpec, int] = {}
+        for i, spec in self.headers.specs.items():
+            first.setdefault(spec, i)
+        specs = [[i, *astuple(spec)] for spec, i in first.items()]
+        return {"specs": specs, "remarks": self.headers.remarks}
+
+    def knowing(self, facts: dict[str, Any], skipped: Mapping[int, str]) -> FolderSource:
+        """This source, less the skipped files; no header is read any more."""
+        known = copy.copy(self)
+        known.__dict__.pop("specs", None)
+        specs = {i: ImageSpec(*spec) for i, *spec in facts["specs"]}
+        known.headers = Headers(specs, {}, facts["remarks"])
+        paths = {i: printable(self.samples[i][0]) for i in skipped}
+        return known.without({i: f"{paths[i]}: {why}" for i, why in skipped.items()})
+
+    def thinned(self) -> FolderSource:
+        """This source, of whose specs only the extremes are kept: largest, widest, tallest."""
+        known = copy.copy(self)
+        by_area = sorted(self.specs.items(), key=lambda item: item[1].height * item[1].width)
+        by_aspect = sorted(self.specs.items(), key=lambda item: item[1].height / item[1].width)
+        extremes = dict([*by_area[:1], *by_area[-1:], *by_aspect[:1], *by_aspect[-1:]])
+        known.headers = Headers(extremes, {}, self.headers.remarks)
+        known.__dict__.pop("specs", None)
+        return known
 
 
 def own_loader(data: DatasetFolder) -> Loader | None:

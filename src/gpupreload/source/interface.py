@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +17,22 @@ from gpupreload.folder import Notice
 from gpupreload.remarks import Remark
 from gpupreload.source.spec import ImageSpec, describe
 from gpupreload.tree import PassedOver
+
+
+@dataclass(frozen=True)
+class Portable:
+    """What the contents of a source depend on, as it means the same in another process.
+
+    Attributes:
+        files: of each file its path below the folder, size, time of change and label.
+        options: how the files are read.
+        loader: the caller's own, of which nothing is known; None without one.
+    """
+
+    files: str
+    options: tuple[Any, ...]
+    loader: Callable[[str], Any] | None = None
+
 
 Transform = Callable[[Any], Any]
 
@@ -37,7 +55,7 @@ class Source(ABC):
         notices: what about the classes of a folder may surprise.
         skips_unreadable: whether files that cannot be read are left out, not an error.
         turns_upright: whether photos are turned as their EXIF orientation says.
-        skipped: of the files left out for that, one line each: the path and why.
+        skipped: of the files left out for that, by path, one line each: the path and why.
         n_labels: labels are below this number.
     """
 
@@ -51,7 +69,7 @@ class Source(ABC):
     notices: tuple[Notice, ...] = ()
     skips_unreadable: bool = False
     turns_upright: bool = False
-    skipped: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def __len__(self) -> int:
@@ -106,6 +124,28 @@ class Source(ABC):
     def without(self, unreadable: Mapping[int, str]) -> Source:
         """This source, less some items: by index, the line that says why each cannot be read."""
         assert not unreadable, "only sources that skip_unreadable have any"
+        return self
+
+    def portable(self) -> Portable | None:
+        """What the contents depend on, for the key of a cache; None where nobody can tell."""
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        """What headers told, as plain data for a cache; of all files, skipped ones included."""
+        return {}
+
+    def knowing(self, facts: dict[str, Any], skipped: Mapping[int, str]) -> Source:
+        """This source, less the skipped items, with `facts` in place of its headers.
+
+        Args:
+            facts: what `facts()` gave for the same files.
+            skipped: of the items that cannot be read, the reasons by index.
+        """
+        assert not facts, "only files have facts"
+        return self
+
+    def thinned(self) -> Source:
+        """This source, of whose specs only the extremes are kept, where that can be done."""
         return self
 
     def check_label(self, label: Any, index: int) -> int:

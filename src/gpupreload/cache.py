@@ -1,0 +1,186 @@
+"""A filled store kept in a file, so that the second load decodes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gpupreload import cache_file
+from gpupreload.arguments import CacheChoice, cache_folder
+from gpupreload.cache_file import Contents, UnusableError
+from gpupreload.cache_key import key_of_once, key_of_source, why_no_key
+from gpupreload.errors import GPUPreloadError, UnreadableError
+from gpupreload.source import Source
+from gpupreload.steps import Steps
+from gpupreload.table import in_units
+from gpupreload.tree import printable
+
+_OURS = re.compile(r"\.?[0-9a-f]{32}-[0-9a-f]{32}(\.safetensors|-.*\.part)")
+
+
+def clear_cache(cache: str | os.PathLike[str] | None = None) -> int:
+    """Delete what `preload(..., cache=...)` has kept; other files stay.
+
+    Args:
+        cache: the folder that was given to `preload`; None means the one in the user's cache.
+
+    Returns:
+        The bytes that were freed.
+    """
+    n_bytes = 0
+    for path in _ours(cache_folder(True if cache is None else cache)):
+        n_bytes += path.stat().st_size
+        path.unlink()
+    return n_bytes
+
+
+class Cache:
+    """One load's dealings with the cache.
+
+    Args:
+        choice: the caller's.
+        source: all of the data.
+
+    Attributes:
+        source: the data without what is known to be unreadable; from the cache, where it knows
+            these files, so that no header is read.
+        outcome: what became of the cache, in a sentence; "" where none was asked for.
+    """
+
+    def __init__(self, choice: CacheChoice, source: Source) -> None:
+        self._choice, self._whole = choice, source
+        self._source_key: str | None = None
+        self._path: Path | None = None
+        self._seen: dict[Path, Contents] = {}
+        self._facts_found: dict[str, Any] | None = None
+        self.outcome = ""
+        known = None
+        if choice.folder is not None:
+            self._source_key = key_of_source(source, choice.key)
+            self.outcome = "" if self._source_key else _not_used(why_no_key(source))
+            known = self._known(choice.folder) if self._source_key else None
+        self.source = known or source.readable()
+
+    def divided(self, split: Callable[[Source], Steps]) -> Steps:
+        """Divide a transform over `source`, and find the file with what its once-part gives.
+
+        Where files are kept of this data, a few of its sizes are tried first: that a file is there
+        shows that all sizes come out of that once-part alike.
+        """
+        if self._seen:
+            thin = self.source.thinned()
+            with contextlib.suppress(GPUPreloadError):  # with all sizes it is said better
+                steps = split(thin)
+                self._use_for(steps)
+                if self._path in self._seen:
+                    self.source = thin
+                    return steps
+        steps = split(self.source)
+        self._use_for(steps)
+        return steps
+
+    def _use_for(self, steps: Steps) -> None:
+        if self._source_key is None or self._choice.folder is None:
+            return
+        once_key = key_of_once(steps, self._choice.key)
+        if once_key is None:
+            self._path, self.outcome = None, _not_used(why_no_key(steps))
+            return
+        self._path = self._choice.folder / f"{self._source_key}-{once_key}.safetensors"
+        self.outcome = "Cache: not needed, for these images were in memory already."
+
+    def read(self, images: Tensor, labels: Tensor, workers: int) -> bool:
+        """Fill images and labels from the file, if it has them; return whether it had."""
+        if self._path is None:
+            return False
+        try:
+            contents = self._seen.get(self._path) or cache_file.look(self._path)
+            cache_file.read(contents, images, workers)
+        except UnusableError as error:
+            self.outcome = f"Cache: miss, for {self._miss(str(error))}."
+            return False
+        labels.copy_(contents.labels)
+        self.outcome = f"Cache: hit. Read {in_units(images.nbytes)} from {self._path}."
+        return True
+
+    def write(self, images: Tensor, labels: Tensor, source: Source) -> None:
+        """Keep what was just filled; a warning where it cannot be written.
+
+        Args:
+            images: of the store.
+            labels: of the store, on the CPU.
+            source: of these images: without those that could not be read.
+        """
+        if self._path is None or "miss" not in self.outcome:
+            return
+        try:
+            cache_file.write(self._path, images, labels, self._facts(source))
+        except OSError as error:
+            why = f"The cache in {self._path.parent} cannot be written: {error.strerror or error}."
+            self.outcome += f" {why}"
+            warnings.warn(f"{why} The images are loaded all the same.", stacklevel=2)
+            return
+        n_bytes = sum(path.stat().st_size for path in _ours(self._path.parent))
+        self.outcome += (
+            f" Written: {in_units(self._path.stat().st_size)} to {self._path}; "
+            f"clear_cache deletes {in_units(n_bytes)} there."
+        )
+
+    def _known(self, folder: Path) -> Source | None:
+        """The source as an earlier load of the same files found it, with whatever once-part."""
+        known = None
+        for path in sorted(folder.glob(f"{self._source_key}-*.safetensors")):
+            try:
+                self._seen[path] = contents = cache_file.look(path)
+            except UnusableError:  # it is said where the file is the one that is needed
+                continue
+            facts = json.loads(contents.facts)
+            skipped = {int(i): why for i, why in facts.pop("skipped").items()}
+            if known is None and not any(_can_be_read(self._whole, i) for i in skipped):
+                known = self._whole.knowing(facts, skipped)
+                self._facts_found = facts
+        if known is None:
+            self._seen = {}
+        return known
+
+    def _facts(self, source: Source) -> str:
+        """What the headers told, and which files are left out and why, by index in all."""
+        skipped = {
+            i: source.skipped[path].removeprefix(f"{printable(path)}: ")
+            for i, (path, _) in enumerate(self._whole.samples or ())
+            if path in source.skipped
+        }
+        facts = self._whole.facts() if self._facts_found is None else self._facts_found
+        return json.dumps({**facts, "skipped": skipped})
+
+    def _miss(self, why: str) -> str:
+        if why or not self._seen:
+            return why or "nothing is kept of these files as they are now, read this way"
+        return "of these files something is kept, but after another once-part"
+
+
+def _not_used(why: str) -> str:
+    return f"Cache: not used, for {why}."
+
+
+def _can_be_read(source: Source, index: int) -> bool:
+    """Whether a file that could not be read now can: it was locked, or a decoder was missing."""
+    try:
+        source.read(index)
+    except UnreadableError:
+        return False
+    return True
+
+
+def _ours(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if _OURS.fullmatch(path.name)]
