@@ -34,9 +34,8 @@ from gpupreload.parameters import Parameters, StepParameters, parameters_of
 from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
-from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.report import LoadReport
-from gpupreload.show import show_batch
+from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.show import show_augmented, show_batch
 from gpupreload.steps import Step, Steps, batched, live, once, split_transform
 from gpupreload.timing import LoaderTimes, Outlook, TimedLoader, time_loaders, will_it_help
@@ -70,10 +69,10 @@ __all__ = [
     "TransformError",
     "UnreadableError",
     "batched",
-    "explore",
-    "explore_plan",
     "check",
     "clear_cache",
+    "explore",
+    "explore_plan",
     "find_frozen",
     "live",
     "once",

@@ -45,14 +45,10 @@ class Decoding:
         # small images cannot exceed the budget however they come, and need not ask for it
         self._is_tight = not source.has_headers or workers * self._largest > DECODE_BUDGET
 
-    def span(self, first: int, rows: Tensor, labels: Tensor) -> list[str]:
-        """Fill some rows and their labels; return why files cannot be read, a line each."""
-        # taking a row of a tensor, not of an array, lets go of the interpreter
-        row_arrays, numbers, unreadable = array_of(rows), array_of(labels), []
-
     def span(self, first: int, rows: Tensor, labels: Tensor) -> dict[int, str]:
         """Fill some rows and their labels; return why items cannot be read, by their index."""
-        row_arrays, numbers, unreadable = _array(rows), _array(labels), {}
+        # taking a row of a tensor, not of an array, lets go of the interpreter
+        row_arrays, numbers, unreadable = array_of(rows), array_of(labels), {}
         with torch.no_grad():
             for i, row in enumerate(row_arrays):
                 if self.is_stopped:

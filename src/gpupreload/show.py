@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -160,10 +159,8 @@ def _grid(
     columns = max(1, min(columns, len(pictures)))
     rows = max(1, math.ceil(len(pictures) / columns))
     title_inches = 0.22 if any(names) else 0.0
-    tile_inches = image_inches * height / width + title_inches
-    figure = new_figure(columns * image_inches, rows * tile_inches)
     aspect = max((picture.shape[0] / picture.shape[1] for picture in pictures), default=1.0)
-    figure = _new_figure(columns * image_inches, rows * (image_inches * aspect + title_inches))
+    figure = new_figure(columns * image_inches, rows * (image_inches * aspect + title_inches))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.axis("off")
