@@ -92,10 +92,11 @@ def _as_pixels(value: float | Sequence[float] | Tensor, images: Tensor) -> Tenso
     if not isinstance(value, Tensor):
         value = torch.tensor(value, dtype=torch.float32)
     value = value.view(-1, 1, 1) if value.ndim == 1 else value
-    try:
-        fits = torch.broadcast_shapes(value.shape, images.shape) == images.shape
-    except RuntimeError:
-        fits = False
+    # torch.broadcast_shapes takes as long as erasing 30 images
+    padded = (1,) * (images.ndim - value.ndim) + value.shape
+    fits = value.ndim <= images.ndim and all(
+        size in (1, of_images) for size, of_images in zip(padded, images.shape, strict=True)
+    )
     if not fits:
         raise ArgumentError(
             f"value must be a number, {images.shape[1]} numbers (one for each channel) or a tensor "
