@@ -285,7 +285,7 @@ def test_the_repr_is_a_table() -> None:
     chain = [v2.RandomErasing(value="random"), FLOATS, v2.RandomVerticalFlip(p=1)]
     drawn = gp.parameters_of(gp.per_sample(chain, seed=2), batch(n=2), indices=[5, 6], epoch=1)
     lines = [line.split() for line in repr(drawn).splitlines()]
-    assert lines[0] == ["step", "parameter", "shape", "sample", "5"]
+    assert lines[0] == ["step", "parameter", "tensor", "sample", "5"]
     assert ["h", "2", "int64", str(drawn[0].row(0)["h"])] in lines
     assert lines[-3] == ["1", "ToDtype(torch.float32,", "scale=True)"]
     assert lines[-2][-4:] == ["applied", "2", "bool", "True"]

@@ -89,6 +89,11 @@ def test_sentences() -> None:
     assert str(gp.shares_draws(flip_each)) == (
         "flip_each draws for each row: 64 equal images came out in 2 ways."
     )
+    chain = gp.per_sample([v2.ColorJitter(0.5), v2.RandomInvert()], seed=0)
+    assert str(gp.shares_draws(chain)) == (
+        "gp.per_sample([ColorJitter(brightness=(0.5, 1.5)), …]) draws for each row: 64 equal "
+        "images came out in 64 ways."
+    )
     report = gp.shares_draws(add_one_number)
     assert repr(report) == (
         "SharedReport: add_one_number shares its draws: 64 equal images came out equal in every "

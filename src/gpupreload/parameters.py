@@ -104,7 +104,7 @@ class Parameters(Sequence[StepParameters]):
         rows = [row for number, step in enumerate(self.steps) for row in _table_rows(number, step)]
         first = f"sample {int(self.indices[0])}" if len(self.indices) else "first"
         note = f"{len(self.indices):,} samples, epoch {self.epoch}, seed {self.seed}"
-        return Table(tuple(rows), ("", "step", "parameter", "shape", first), note=note, right=(0,))
+        return Table(tuple(rows), ("", "step", "parameter", "tensor", first), note=note, right=(0,))
 
     def __str__(self) -> str:
         return str(self.table)

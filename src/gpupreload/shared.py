@@ -105,7 +105,7 @@ def _report(transform: Callable[[Tensor], Tensor], batch: Tensor) -> SharedRepor
         rows = {digest(row) for row in _call(transform, batch, n_calls)}
         seen |= rows
         most, n_calls = max(most, len(rows)), n_calls + 1
-    name = name_of(transform)
+    name = _name(transform)
     if most > 1:
         text = f"{name} draws for each row: {_N_COPIES} equal images came out in {most} ways."
         return SharedReport(False, "per sample", _N_COPIES, most, n_calls, text)
@@ -130,16 +130,23 @@ def _call(transform: Callable[[Tensor], Tensor], batch: Tensor, number: int) -> 
         result: Any = transform(given, epoch=number) if is_ours else transform(given)  # type: ignore[call-arg]
     except Exception as error:
         raise TransformError(
-            f"{name_of(transform)} raised {type(error).__name__} on a batch, "
+            f"{_name(transform)} raised {type(error).__name__} on a batch, "
             f"{describe(batch)}: {error}\nPass an image that it takes, with image=..., or a "
             "transform that takes batches of images alone."
         ) from error
     if not isinstance(result, Tensor) or result.shape[:1] != batch.shape[:1]:
         raise TransformError(
-            f"{name_of(transform)} returned {describe(result)} for a batch of {len(batch)} images; "
+            f"{_name(transform)} returned {describe(result)} for a batch of {len(batch)} images; "
             "expected as many images."
         )
     return result
+
+
+def _name(transform: Callable[..., Any]) -> str:
+    if not isinstance(transform, PerSample):
+        return name_of(transform)
+    first, *others = [step.name for step in transform.steps] or ["None"]
+    return f"gp.per_sample({f'[{first}, …]' if others else first})"
 
 
 def _takes(transform: Callable[[Tensor], Tensor], batch: Tensor) -> bool:
