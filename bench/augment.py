@@ -7,9 +7,9 @@ takes floats, and the conversion is part of its time. The limit reads the batch 
 bytes as come out, and does nothing else.
 
 Before anything is timed, some of our rows are made again with torchvision's own functions, from the
-parameters that were drawn for them; 199 values of 200 must lie within two levels of 256. kornia draws
-its own parameters and defines some of them in another way, so that only the mean and the standard
-deviation over 64 images are held near ours.
+parameters that were drawn for them; 199 values of 200 must lie within two levels of 256. kornia
+draws its own parameters and defines some of them in another way, so that only the mean and the
+standard deviation over 64 images are held near ours.
 """
 
 from __future__ import annotations

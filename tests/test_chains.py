@@ -308,3 +308,23 @@ def test_flips_are_torchvision_s(images: Tensor) -> None:
         for r, g, m in zip(result, given, mirrored, strict=True)
     ]
     assert set(kinds) == {"same", "mirrored"}
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("mix", [None, *MIXES.values()], ids=["none", *MIXES])
+def test_a_gpu_gives_the_same_without_waiting(mix: Any, images: Tensor) -> None:
+    """On CUDA nothing synchronises, floats and labels included, and rows are those of the CPU."""
+    steps = [v2.RandomResizedCrop(16), v2.RandomHorizontalFlip(), v2.ColorJitter(0.4)]
+    chain = [v2.ToDtype(torch.float32, True), *steps, v2.RandomErasing(), *([mix] if mix else [])]
+    module, given = gp.per_sample(chain, seed=1), (images, LABELS)[: 2 if mix else 1]
+    on_device = [tensor.cuda() for tensor in given]
+    module(*on_device, **AT)  # CUDA starts, and the float steps look at their table once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = module(*on_device, **AT)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = module(*given, **AT)
+    pairs = zip(found, expected, strict=True) if mix else [(found, expected)]
+    for mine, wanted in pairs:
+        torch.testing.assert_close(mine.cpu(), wanted, atol=1 / 255, rtol=0)

@@ -123,7 +123,8 @@ class PerSample(torch.nn.Module):
         Args:
             images: [N, C, H, W] on any device, uint8 (0 to 255) or floats (0 to 1).
             labels: only where the last step mixes: int64 [N], or probabilities [N, num_classes].
-            indices: int64 [N], the sample number of each row; None numbers the rows from 0.
+            indices: int64 [N], the sample number of each row, best on the CPU, where the draws are
+                made: an accelerator would be waited for. None numbers the rows from 0.
             epoch: number of the epoch; None takes the number of calls made so far without one.
             seed: of the draws; None takes the module's.
             occurrence: how often each sample came before in this epoch, one int or int64 [N].

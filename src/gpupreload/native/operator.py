@@ -85,14 +85,16 @@ class Drawer:
 
 
 def _as_tensor(number: int | Tensor) -> Tensor:
-    return number if isinstance(number, Tensor) else torch.full((1,), splitmix.signed(number))
+    if isinstance(number, Tensor):
+        return number
+    return torch.full((1,), splitmix.signed(number), dtype=torch.int64, device="cpu")
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _names(handle: int, channels: int, height: int, width: int) -> tuple[str, ...]:
     """The names of a step's parameters; while a graph is made, this is run and not traced."""
     shape = channels, height, width
-    params = _steps[handle].draw(torch.zeros(1, dtype=torch.int64), shape)
+    params = _steps[handle].draw(torch.zeros(1, dtype=torch.int64, device="cpu"), shape)
     _layouts[handle, *shape] = [(values.dtype, values.shape[1:]) for values in params.values()]
     return tuple(params)
 
