@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from lab_page import new_window
 from lab_server import Lab, running_lab
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -70,10 +71,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def page(browser: Browser, lab: Lab) -> Iterator[Page]:
     """A new window, logged in to the lab."""
-    context = browser.new_context(base_url=lab.url, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(MILLISECONDS_TO_WAIT)
-    context.request.get(lab.status_url)
-    page = context.new_page()
-    yield page
-    page.close(run_before_unload=False)
-    context.close()
+    with new_window(browser, lab, MILLISECONDS_TO_WAIT) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Browser, lab: Lab) -> Iterator[Page]:
+    """A window that all tests of a module use, one after the other."""
+    with new_window(browser, lab, MILLISECONDS_TO_WAIT) as page:
+        yield page

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from lab_server import Lab
 from PIL import Image
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Browser, Locator, Page
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 ARTEFACTS = Path(__file__).parents[2] / "browser-artefacts"
@@ -65,6 +68,18 @@ class CodeCell:
     may_fail: bool
     errors: tuple[str, ...]
     lost_widgets: tuple[str, ...]
+
+
+@contextmanager
+def new_window(browser: Browser, lab: Lab, milliseconds: int) -> Iterator[Page]:
+    """Open a new window, logged in to the lab, whose actions may take so long; close it at last."""
+    context = browser.new_context(base_url=lab.url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(milliseconds)
+    context.request.get(lab.status_url)
+    page = context.new_page()
+    yield page
+    page.close(run_before_unload=False)
+    context.close()
 
 
 def open_notebook(page: Page, name: str) -> Locator:

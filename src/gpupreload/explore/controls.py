@@ -100,9 +100,9 @@ class RangeControl:
         bounds = {"min": knob.low, "max": knob.high, "step": knob.step}
         self._boxes = [
             _box(f"{knob.name} {end}", width, knob.is_whole, {**bounds, "value": value})
-            for end, width, value in zip(("from", "to"), (118, 92), knob.value, strict=True)
+            for end, width, value in zip(("from", "to"), (118, 100), knob.value, strict=True)
         ]
-        layout = _slider_layout(110)
+        layout = _slider_layout(86)
         self._slider = slider(
             value=knob.value, readout=False, continuous_update=live, layout=layout, **bounds
         )
@@ -202,7 +202,7 @@ class CodeBox:
         self.widget = widgets.Textarea(
             description=name,
             style={"description_width": "40px"},
-            layout=widgets.Layout(width="100%", max_width="900px"),
+            layout=widgets.Layout(width="auto", max_width="900px"),
         )
         self.widget.observe(self._put_back, "value")
 
@@ -246,17 +246,17 @@ def _rounded(value: float) -> float:
 
 
 def _box(name: str, name_width: int, is_whole: bool, bounds: Mapping[str, Any]) -> Any:
-    name_width = max(name_width, 8 * len(name))
+    name_width = max(name_width, 7 * len(name) + 4)
     return (widgets.BoundedIntText if is_whole else widgets.BoundedFloatText)(
         description=name,
         style={"description_width": f"{name_width}px"},
-        layout=widgets.Layout(width=f"{name_width + 68}px", flex="0 0 auto"),
+        layout=widgets.Layout(width=f"{name_width + 74}px", flex="0 0 auto"),
         **{**bounds, "value": _rounded(bounds["value"])},
     )
 
 
 def _slider_layout(width: int) -> Any:
-    return widgets.Layout(width=f"{width}px", flex=f"0 1 {width}px", min_width="70px")
+    return widgets.Layout(width=f"{width}px", flex=f"0 1 {width}px", min_width="60px")
 
 
 def _row_layout() -> Any:
