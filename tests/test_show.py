@@ -115,6 +115,21 @@ def test_augmented_shows_the_original_and_its_draws(flipped: gp.GPUPreloadDatase
     assert [not same for same in as_it_is] == mirrored
 
 
+def test_an_original_that_is_kept_normalised_is_shown_as_it_was(photo_folder: Path) -> None:
+    """Where floats are kept, after Normalize, the original is un-normalised like the draws."""
+    floats = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    kept = gp.preload(
+        photo_folder,
+        gp.once(v2.Compose([v2.Resize((9, 7)), *floats])),
+        device="cpu",
+        progress=False,
+    )
+    plain = gp.preload(photo_folder, v2.Resize((9, 7)), device="cpu", progress=False)
+    assert kept.images.is_floating_point()
+    original = drawn(gp.show_augmented(kept, 3, 1))[0]
+    assert np.array_equal(original, plain.images[3].permute(1, 2, 0).numpy())
+
+
 def test_augmented_names_what_it_shows(flipped: gp.GPUPreloadDataset) -> None:
     """Each picture has its name, and the whole has the photo's number, its class and the epoch."""
     figure = gp.show_augmented(flipped, -7, 2, epoch=4)

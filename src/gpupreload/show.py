@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gpupreload.catalog import is_normalize
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.figure import new_figure
@@ -101,7 +102,7 @@ def show_augmented(
     index = in_range(index, len(dataset))
     seed = dataset.seed if seed is None else seed
     augmented = draws_of(dataset.each_batch, dataset.images[index], Draw(index, epoch, seed), n)
-    pictures = [*to_pictures(dataset.images[index]), *to_pictures(augmented, dataset)]
+    pictures = [stored_picture(dataset, index), *to_pictures(augmented, dataset)]
     names = ["original", *(f"draw {number}" for number in range(1, n + 1))]
     figure = _grid(pictures, names, columns, image_inches)
     label = dataset.classes[dataset.targets[index]]
@@ -134,6 +135,12 @@ def draws_of(module: PerSample, image: Tensor, draw: Draw, n: int) -> Tensor:
     rows = Rows(draw.seed, draw.epoch, indices, torch.arange(n, device="cpu"))
     with torch.no_grad():
         return module.run(image.expand(n, -1, -1, -1).clone(), rows)
+
+
+def stored_picture(dataset: GPUPreloadDataset, index: int) -> Tensor:
+    """One photo as it is kept, before any step that runs for each batch: uint8 [H, W, 3]."""
+    is_normalized = any(is_normalize(step) for step in dataset.steps.once)
+    return to_pictures(dataset.images[index], dataset if is_normalized else None)[0]
 
 
 def check_preloaded(dataset: Any, call: str) -> None:

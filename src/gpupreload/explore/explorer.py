@@ -59,6 +59,9 @@ class Explorer:
 
     Attributes:
         widget: the whole of it, to be put into other widgets.
+        view, label, photo, epoch, seed: the controls of what is looked at; each has a `value`.
+        steps: the controls of each random step by its name: `ticked.value`, and `controls` by the
+            names of its arguments, each with a `value`.
         recipe: the steps as they are set.
         error: what went wrong in drawing the picture, or "".
     """

@@ -12,7 +12,7 @@ from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.explore.mosaic import Pixels, beside, columns_for, side_by_side
 from gpupreload.explore.recipe import Recipe
 from gpupreload.per_sample import PerSample
-from gpupreload.show import Draw, draws_of, to_pictures
+from gpupreload.show import Draw, draws_of, stored_picture, to_pictures
 from gpupreload.stages import Rows
 
 View = Literal["draws", "frozen and live", "shared and per sample"]
@@ -84,7 +84,7 @@ def _draws(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
     image = dataset.images[look.index]
     draw = Draw(look.index, look.epoch, look.seed)
     augmented = to_pictures(draws_of(recipe.module(), image, draw, look.n), dataset)
-    pixels = beside(to_pictures(image)[0], augmented)
+    pixels = beside(stored_picture(dataset, look.index), augmented)
     return Rendered(
         pixels,
         "original",
