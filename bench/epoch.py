@@ -35,17 +35,18 @@ Way = Callable[[], object]
 class MadeUp(Dataset[tuple[Tensor, int]]):
     """Random uint8 images of one size: the numbers do not change the work."""
 
-    def __init__(self, n_images: int, side: int) -> None:
+    def __init__(self, n_images: int, side: int, transform: v2.Transform | None = PLAIN) -> None:
         generator = torch.Generator().manual_seed(0)
         shape = (n_images, 3, side, side)
         self.images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-        self.transform = PLAIN
+        self.transform = transform
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return self.transform(self.images[index]), index % 10
+        image = self.images[index]
+        return (image if self.transform is None else self.transform(image)), index % 10
 
 
 class Recipe(Dataset[tuple[Tensor, Tensor]]):
