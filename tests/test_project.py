@@ -22,7 +22,7 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # The order in which data flows. A module imports only from those before it. A folder is one room:
 # its modules may import each other.
 ORDER = [
-    *("errors", "table", "user_cache", "host", "tree", "wrong_folder", "folder"),
+    *("errors", "table", "user_cache", "let_go", "host", "tree", "wrong_folder", "folder"),
     *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "cover", "catalog"),
     *("settings", "leaves", "probe", "made_up", "trace", "refusals", "division", "parts"),
     *("steps", "splitmix", "draws", "functional", "native", "stages", "one_pass", "chains"),

@@ -20,7 +20,10 @@ def bar(n_images: int, n_bytes: int, title: str, shown: bool) -> Iterator[Advanc
         title: before the bar.
         shown: whether anything is shown.
     """
-    with _tqdm()(total=n_images, unit=" images", desc=title, disable=not shown) as shown_bar:
+    if not shown:  # not even tqdm's own thread
+        yield lambda n_more: None
+        return
+    with _tqdm()(total=n_images, unit=" images", desc=title) as shown_bar:
 
         def advance(n_more: int) -> None:
             shown_bar.update(n_more)

@@ -20,6 +20,7 @@ from gpupreload.cache import Cache
 from gpupreload.errors import ArgumentError, FreedError, LoadingError, TransformError
 from gpupreload.fetched import Fetched, Item
 from gpupreload.functional.levels import mean_and_std
+from gpupreload.let_go import letting_go
 from gpupreload.per_sample import PerSample
 from gpupreload.plan import Plan, make_plan, once_identity, own_transform
 from gpupreload.probe import generators_kept
@@ -129,10 +130,12 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
     def _load(self, kept: Cache, plan: Plan, settings: Settings) -> None:
         self.seed = settings.seed
         workers, progress = settings.workers, settings.progress
-        store = load(kept.source, plan, workers=workers, progress=progress, cached=kept.read)
+        with letting_go():
+            store = load(kept.source, plan, workers=workers, progress=progress, cached=kept.read)
         store.hold(self)
         source = kept.source.without(store.skipped)
-        kept.write(store.images, store.labels_on_cpu, source)
+        with letting_go():
+            kept.write(store.images, store.labels_on_cpu, source)
         self.report = report_on(source, kept.outcome)
         if settings.progress and self.report.has_news:
             show(self.report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,9 @@ from typing import Protocol
 # images that a thread decodes before it reports: waking the main thread for each of 1,550 small
 # photos cost as much time as decoding them
 SPAN = 16
+
+
+_numbers = itertools.count()
 
 
 class ByteBudget:
@@ -48,9 +52,14 @@ class Stoppable(Protocol):
 @contextmanager
 def threads(workers: int, work: Stoppable) -> Iterator[ThreadPoolExecutor]:
     """Decoding threads that are all gone at the end, also after an error or an interrupt."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="gpupreload-decode")
+    prefix = f"gpupreload-decode-{next(_numbers)}"
+    pool = ThreadPoolExecutor(workers, thread_name_prefix=prefix)
     try:
         yield pool
     finally:
         work.is_stopped = True
         pool.shutdown(wait=True, cancel_futures=True)
+        # an interrupt while a thread is being started leaves one that the pool does not know
+        for thread in threading.enumerate():
+            if thread.name.startswith(f"{prefix}_"):
+                thread.join()
