@@ -115,3 +115,19 @@ def test_parameters_are_drawn_for_many_blocks_at_once(monkeypatch: pytest.Monkey
     for n_rows in (1, 3, 7):
         monkeypatch.setattr("gpupreload.loader._ROWS_DRAWN", n_rows)
         assert torch.equal(epoch(), expected)
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_module_gives_what_the_steps_give_one_by_one(
+    chain: list[Any], memory_format: torch.memory_format
+) -> None:
+    """A batch of one's own comes out as step after step makes it, and is not written to."""
+    module = per_sample(chain, seed=5)
+    images = Photos().images.to(memory_format=memory_format)
+    before = images.clone()
+    expected = before.clone()
+    for stage in module.stages:
+        expected = stage(expected.clone(), Rows(5, 3, torch.arange(20)))
+    assert torch.equal(module(images, epoch=3), expected)
+    assert torch.equal(images, before)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gpupreload import draws
+from gpupreload import draws, host
 from gpupreload.batch_checks import (
     check_0_to_1,
     check_batch,
@@ -18,7 +19,8 @@ from gpupreload.batch_checks import (
 )
 from gpupreload.catalog import is_known
 from gpupreload.chains import MixStep, read_chain
-from gpupreload.functional.picking import Picker
+from gpupreload.functional.chunks import in_one_piece
+from gpupreload.functional.picking import Picker, picker_of_this_thread
 from gpupreload.native.step import Params, Shape
 from gpupreload.one_pass import Head, drawn_ahead, start_of_tail
 from gpupreload.stages import Allocate, Drawn, OnBatch, Pixelwise, Rows, SampleBySample, stages_of
@@ -147,7 +149,7 @@ class PerSample(torch.nn.Module):
         numbers = checked_indices(indices, images)
         number = self._count_call() if epoch is None else epoch
         rows = Rows(self.seed if seed is None else seed, number, numbers, occurrence)
-        result = self.run(images if self._leaves_input else images.clone(), rows)
+        result = self._run_on_batch(images, rows)
         return result if labels is None else self.run_mix(result, labels, rows)
 
     @property
@@ -160,10 +162,27 @@ class PerSample(torch.nn.Module):
         self._calls.add_(1)
         return number if torch.compiler.is_compiling() else int(number)
 
+    def _run_on_batch(self, images: Tensor, rows: Rows) -> Tensor:
+        """Run the steps on a batch that stays as it is."""
+        if in_one_piece(images) or self.head.is_empty or not images.is_contiguous():
+            return self.run(images if self._leaves_input else images.clone(), rows)
+        channels, height, width = images.shape[1:]
+        drawn = self.draw(rows, (channels, height, width), images.dtype)
+        allocate = partial(host.empty, dtype=images.dtype)
+        picked = self.pick(
+            picker_of_this_thread(),
+            images,
+            torch.arange(len(images), device="cpu"),
+            drawn,
+            allocate,
+        )
+        return self.run(picked, rows, drawn=drawn, start=self.head.n_stages)
+
     @property
     def _leaves_input(self) -> bool:
         """Whether the first step is known to make new memory, and to write to no other."""
-        return bool(self.stages) and isinstance(self.stages[0], Drawn)
+        first = self.stages[0] if self.stages else None
+        return isinstance(first, Drawn) and not first.native.writes_in_place
 
     @property
     def copies_last(self) -> bool:
@@ -219,10 +238,12 @@ class PerSample(torch.nn.Module):
         drawn = [None] * len(self.stages) if drawn is None else drawn
         end = len(self.stages) if self._tail is None else self._tail
         for stage, params in zip(self.stages[start:end], drawn[start:end], strict=True):
-            if isinstance(stage, Drawn):
-                images = stage(images, rows, params)
-            else:
+            if not isinstance(stage, Drawn):
                 images = stage(images, rows)
+            elif stage.native.writes_in_place:
+                stage.write(images, rows, params)
+            else:
+                images = stage(images, rows, params)
         return images if self._tail is None else self._finish(images, rows, allocate, drawn)
 
     def _finish(

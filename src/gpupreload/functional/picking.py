@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from gpupreload.host import array_of
 
 # moved at a time: it stays in cache from one step to the next
 _BYTES = 2 << 20
+
+
+_threads = threading.local()
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,14 @@ class Picker:
             # what lies around the images is written once: each piece fills the inside anew
             self._padded = host.empty((n_rows, *shape), store.dtype).fill_(cut.fill)
             self._around = around
+
+
+def picker_of_this_thread() -> Picker:
+    """The picker that this thread keeps."""
+    if not hasattr(_threads, "picker"):
+        _threads.picker = Picker()
+    picker: Picker = _threads.picker
+    return picker
 
 
 def windows(images: Tensor, size: tuple[int, int]) -> Tensor:
