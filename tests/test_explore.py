@@ -218,7 +218,7 @@ def test_frozen_stays_and_live_changes(flips: gp.GPUPreloadDataset) -> None:
     assert np.array_equal(frozen_0, live_0)
     assert np.array_equal(frozen_0, frozen_3)
     assert not np.array_equal(live_0, live_3)
-    assert first.says == "8 photos; as they looked in epoch 0: frozen 8, live 8"
+    assert first.says == "8 photos; as in epoch 0: frozen 8, live 8"
     assert (later.left, later.right) == (
         "frozen: drawn once, at preload",
         "live: drawn for epoch 3",
@@ -237,9 +237,7 @@ def test_a_batch_shares_one_draw(flips: gp.GPUPreloadDataset) -> None:
         for panel in panels(rendered)
     )
     assert (len(shared), len(ours) > 1) == (1, True)
-    assert rendered.says == (
-        f"a batch of 8 times this photo; different pictures: shared 1, per sample {len(ours)}"
-    )
+    assert rendered.says == (f"8 copies; different: shared 1, per sample {len(ours)}")
 
 
 @pytest.mark.parametrize("view", VIEWS)

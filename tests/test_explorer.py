@@ -65,7 +65,7 @@ def test_it_begins_with_the_dataset_as_it_is(
     assert [type(step) for step in explorer.transform.transforms] == [type(s) for s in STEPS]
     assert "ratio=(0.3333333333333333, 3)" in explorer.code
     expected = render(photos, explorer.recipe, Look(index=6, seed=5))
-    assert explorer.says == f"photo 6, class dog, epoch 0: {expected.says}."
+    assert explorer.says == f"photo 6 (dog), epoch 0: {expected.says}."
     assert explorer._status.value.endswith(f">{explorer.says}</div>")
 
 

@@ -147,17 +147,40 @@ def test_the_views_are_told_by_their_headings(explorer: Locator) -> None:
     expect(explorer.get_by_role("status")).to_contain_text("shared 1, per sample 8")
 
 
-def test_axe_finds_no_serious_fault_of_ours(explorer: Locator) -> None:
+def planner(page: Page) -> Locator:
+    """The explorer of the plan, further down in the same notebook."""
+    size = page.get_by_role("spinbutton", name="image size", exact=True)
+    return page.locator(".jp-OutputArea-output", has=size)
+
+
+def test_the_plan_follows_its_slider(explorer: Locator) -> None:
+    """The size that is set by key is in the sentence, in the pictures' text and in the code."""
+    plan = planner(explorer.page)
+    plan.scroll_into_view_if_needed()
+    code = plan.get_by_role("textbox", name="code", exact=True)
+    before = pixels(plan.locator("img"))
+    handle(plan, "image size").press("ArrowLeft")
+    expect(plan.get_by_role("status")).to_contain_text("3×104×104")
+    expect(code).to_have_value(re.compile(r"v2\.Resize\(104\)"))
+    expect(plan.get_by_role("img", name=re.compile("photos at 104×104 pixels"))).to_be_visible()
+    assert not np.array_equal(pixels(plan.locator("img")), before)
+    handle(plan, "image size").press("ArrowRight")
+    expect(plan.get_by_role("status")).to_contain_text("3×112×112")
+
+
+@pytest.mark.parametrize("widget", ["explorer", "plan"])
+def test_axe_finds_no_serious_fault_of_ours(explorer: Locator, widget: str) -> None:
     """Every control has a name but ipywidgets' sliders, each of which has a named box beside it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    explorer.evaluate("output => output.setAttribute('data-test', 'explorer')")
-    found = Axe().run(explorer.page, context="[data-test=explorer]").response["violations"]
+    output = explorer if widget == "explorer" else planner(explorer.page)
+    output.evaluate("(output, name) => output.setAttribute('data-test', name)", widget)
+    context = f"[data-test={widget}]"
+    found = Axe().run(explorer.page, context=context).response["violations"]
     serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
     nodes = {(fault["id"], node["html"]) for fault in serious for node in fault["nodes"]}
-    not_sliders = [(rule, html) for rule, html in nodes if "noUi-handle" not in html]
-    assert not_sliders == []
-    assert {rule for rule, _ in nodes} <= {"aria-input-field-name"}
+    assert [(rule, html) for rule, html in nodes if "noUi-handle" not in html] == []
+    assert {rule for rule, _ in nodes} == {"aria-input-field-name"}
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])

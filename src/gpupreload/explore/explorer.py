@@ -235,7 +235,7 @@ class Explorer:
         self._rendered = rendered = render(self._dataset, recipe, look)
         headings = ((rendered.left, rendered.left_share), (rendered.right, 1 - rendered.left_share))
         label = self._dataset.classes[self._dataset.targets[look.index]]
-        where = f"photo {look.index}, class {label}, epoch {look.epoch}"
+        where = f"photo {look.index} ({label}), epoch {look.epoch}"
         alt = f"{rendered.left}; {rendered.right}; {where}"
         self._picture.value = markup.picture(rendered.pixels, alt, headings)
         self._says = f"{where}: {rendered.says}."

@@ -110,7 +110,7 @@ def _frozen_and_live(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> 
         "frozen: drawn once, at preload",
         f"live: drawn for epoch {look.epoch}",
         left_share=0.5,
-        says=f"{_PANEL} photos; as they looked in epoch 0: frozen {_PANEL}, live {n_alike}",
+        says=f"{_PANEL} photos; as in epoch 0: frozen {_PANEL}, live {n_alike}",
     )
 
 
@@ -126,8 +126,8 @@ def _shared_and_per_sample(dataset: GPUPreloadDataset, recipe: Recipe, look: Loo
         "shared: transform(batch)",
         "per sample: gpupreload",
         left_share=0.5,
-        says=f"a batch of {_PANEL} times this photo; different pictures: "
-        f"shared {_n_different(shared)}, per sample {_n_different(ours)}",
+        says=f"{_PANEL} copies; different: shared {_n_different(shared)}, "
+        f"per sample {_n_different(ours)}",
     )
 
 
