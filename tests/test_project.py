@@ -24,15 +24,23 @@ PACKAGE = ROOT / "src" / "gpupreload"
 ORDER = [
     *("errors", "table", "user_cache", "let_go", "host", "tree", "wrong_folder", "folder"),
     *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "cover", "catalog"),
-    *("settings", "leaves", "probe", "made_up", "trace", "refusals", "division", "parts"),
-    *("steps", "splitmix", "draws", "functional", "native", "stages", "one_pass", "chains"),
-    *("batch_checks", "per_sample", "arguments", "resident", "plan", "report", "bar", "pool"),
-    *("filling", "gaps", "cache_file", "cache_key", "cache", "store", "check", "fetched"),
-    *("dataset", "loader", "parameters", "repeats", "frozen", "figure", "shared", "timing"),
-    *("show", "explore", "photos"),
+    *("fast", "settings", "leaves", "probe", "made_up", "trace", "refusals", "division"),
+    *("parts", "steps", "splitmix", "draws", "functional", "native", "stages", "one_pass"),
+    *("chains", "batch_checks", "per_sample", "arguments", "resident", "plan", "report"),
+    *("bar", "pool", "filling", "gaps", "cache_file", "cache_key", "cache", "store", "check"),
+    *("fetched", "dataset", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
+    *("timing", "show", "explore", "photos"),
 ]
 
-LOADED_ON_CALL = ["matplotlib", "ipywidgets", "IPython", "skimage", "tqdm.notebook", "jupyterlab"]
+LOADED_ON_CALL = [
+    "matplotlib",
+    "ipywidgets",
+    "IPython",
+    "skimage",
+    "tqdm.notebook",
+    "jupyterlab",
+    "simplejpeg",
+]
 
 
 def read(name: str | Path) -> str:

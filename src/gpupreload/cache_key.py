@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,7 @@ def _versions() -> tuple[str, ...]:
         f"torchvision {torchvision.__version__}",
         f"numpy {np.__version__}",
         f"pillow {PIL.__version__}",
+        f"simplejpeg {version('simplejpeg')}",
         *(f"{name} {features.version(name)}" for name in ("libjpeg_turbo", "libtiff", "webp")),
         f"truncated files {'allowed' if ImageFile.LOAD_TRUNCATED_IMAGES else 'refused'}",
     )

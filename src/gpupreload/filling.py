@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gpupreload.bar import Advance
 from gpupreload.catalog import kind_of
 from gpupreload.errors import SizeError, TransformError, UnreadableError
 from gpupreload.host import array_of
+from gpupreload.fast import TensorResize, pixels_of_jpeg, quickened
 from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
 from gpupreload.pool import SPAN, ByteBudget, threads
@@ -37,7 +39,7 @@ class Decoding:
     def __init__(self, source: Source, plan: Plan, workers: int) -> None:
         self.source, self.plan = source, plan
         self.is_stopped = False
-        self._once = _OncePart(plan.steps.rows_of("once"))
+        self._once = _OncePart(plan.steps.rows_of("once"), source)
         self._dtype = _name(plan.dtype)
         self._budget = ByteBudget(DECODE_BUDGET)
         # of an item that was not looked at, the largest of the others is the best guess
@@ -61,12 +63,19 @@ class Decoding:
 
     def _fill(self, row: NDArray[Any], index: int) -> int:
         with self._held(index):
-            image, label = self.source.read(index)
+            image, label = self._read(index)
             pixels = self._pixels(image, index)
             if pixels.shape != row.shape or _name(pixels.dtype) != self._dtype:
                 raise SizeError(self._unlike_plan(pixels, index))
             np.copyto(row, pixels if isinstance(pixels, np.ndarray) else array_of(pixels))
         return label
+
+    def _read(self, index: int) -> tuple[Any, int]:
+        if self._once.takes_pixels and self.source.samples and self.source.targets:
+            pixels = pixels_of_jpeg(self.source.samples[index][0])
+            if pixels is not None:
+                return pixels, self.source.targets[index]
+        return self.source.read(index)
 
     def _held(self, index: int) -> AbstractContextManager[None]:
         if not self._is_tight:
@@ -100,9 +109,19 @@ class _StepFailedError(Exception):
 class _OncePart:
     """The once-part for several threads; steps of the caller's own making bear one at a time."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], source: Source) -> None:
         lock = threading.Lock()
-        self._steps = [(step, nullcontext() if _is_known(step) else lock) for step in steps]
+        is_fast = source.decoder == "fast"
+        self._steps = [
+            (
+                replace(step, transform=quickened(step.transform)) if is_fast else step,
+                nullcontext() if _is_known(step) else lock,
+            )
+            for step in steps
+        ]
+        first = self._steps[0][0].transform if steps else None
+        # pixels of a file as an array are RGB, and lie as in the file
+        self.takes_pixels = isinstance(first, TensorResize) and source.is_read_plainly
 
     def __call__(self, image: Any) -> Any:
         """Run the steps on one image; a `_StepFailedError` says which of them failed."""

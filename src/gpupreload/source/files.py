@@ -28,8 +28,9 @@ class ReadingOptions(TypedDict, total=False):
         mode: "RGB" for three channels, "L" for one, the luma. Default: "RGB".
         exif_orientation: whether photos are turned upright as their EXIF block says. Default:
             False, as `ImageFolder`.
-        decode: "exact" for `ImageFolder`'s pixels, or a loader of your own: a function that takes
-            a path and returns a PIL image. Default: "exact".
+        decode: "exact" for `ImageFolder`'s pixels; "fast" to resize tensors, not PIL images: at
+            most two levels of 255 beside them; or a loader of your own: a function that takes a
+            path and returns a PIL image. Default: "exact".
         on_error: what to do about files that cannot be read: "raise" one error that names them
             all, after the others were read, or "skip" them; `report` then names them. Default:
             "raise".
@@ -108,6 +109,8 @@ class FolderSource(Source):
         self.reading = reading
         self.has_headers = reading.loader is None
         self.skips_unreadable = reading.skips_unreadable
+        self.decoder = reading.decoder
+        self.is_read_plainly = reading.loader is None and reading.options.mode == "RGB"
         self.turns_upright = reading.options.exif_orientation
         self._target_transform = target_transform
 
@@ -291,7 +294,7 @@ class FolderSource(Source):
             for (path, _), label, facts in zip(self.samples, self.targets, self._facts, strict=True)
         )
         options = self.reading.options
-        how = (options.mode, options.exif_orientation, self.skips_unreadable)
+        how = (options.mode, options.exif_orientation, self.skips_unreadable, self.decoder)
         return Portable(files, how, self.reading.loader)
 
     def facts(self) -> dict[str, Any]:

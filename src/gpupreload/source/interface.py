@@ -54,6 +54,8 @@ class Source(ABC):
         passed_over: the files of a folder that are no samples, each with the reason.
         notices: what about the classes of a folder may surprise.
         skips_unreadable: whether files that cannot be read are left out, not an error.
+        decoder: "fast" where a Resize may run on tensors.
+        is_read_plainly: whether `read` gives the RGB pixels of the file in `samples`.
         turns_upright: whether photos are turned as their EXIF orientation says.
         skipped: of the files left out for that, by path, one line each: the path and why.
         n_labels: labels are below this number.
@@ -68,6 +70,8 @@ class Source(ABC):
     passed_over: tuple[PassedOver, ...] = ()
     notices: tuple[Notice, ...] = ()
     skips_unreadable: bool = False
+    decoder: str = "exact"
+    is_read_plainly: bool = False
     turns_upright: bool = False
     skipped: Mapping[str, str] = MappingProxyType({})
 

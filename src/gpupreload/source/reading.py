@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gpupreload.decode import DecodeOptions
 from gpupreload.errors import ArgumentError
 
 Loader = Callable[[str], Any]
 
-_DECODERS = ("exact",)
+Decoder = Literal["exact", "fast"]
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,13 @@ class Reading:
         loader: the caller's own, a callable from a path to a PIL image; None reads as
             `ImageFolder` does.
         skips_unreadable: whether a file that cannot be read is left out, not an error.
+        decoder: "exact" for `ImageFolder`'s pixels, "fast" to resize tensors, not PIL images.
     """
 
     options: DecodeOptions = DecodeOptions()  # noqa: RUF009 frozen
     loader: Loader | None = None
     skips_unreadable: bool = False
+    decoder: Decoder = "exact"
 
     @classmethod
     def checked(
@@ -44,7 +46,7 @@ class Reading:
         Args:
             mode: see `DecodeOptions`.
             exif_orientation: see `DecodeOptions`.
-            decode: "exact", or a callable from a path to a PIL image.
+            decode: "exact", "fast", or a callable from a path to a PIL image.
             on_error: "raise" or "skip".
             loader: the loader of an `ImageFolder`, where it has one of its own.
 
@@ -58,7 +60,7 @@ class Reading:
                 "be read, or 'skip', to leave them out."
             )
         options = DecodeOptions(mode, _checked_flag(exif_orientation))
-        if loader is not None and decode != "exact":
+        if loader is not None and callable(decode):
             raise ArgumentError(
                 "decode= was given, but data is an ImageFolder with a loader of its own. Pass one: "
                 "leave decode= out, or build the ImageFolder without a loader."
@@ -70,7 +72,7 @@ class Reading:
                 f"{name}= says how gpupreload reads a file, but here a loader of your own reads "
                 f"it. Let that do it, and leave {name}= out."
             )
-        return cls(options, own, on_error == "skip")
+        return cls(options, own, on_error == "skip", "fast" if decode == "fast" else "exact")
 
 
 def _checked_flag(exif_orientation: Any) -> bool:
@@ -83,12 +85,12 @@ def _checked_flag(exif_orientation: Any) -> bool:
 
 
 def _own(decode: Any) -> Loader | None:
-    if isinstance(decode, str) and decode in _DECODERS:
+    if isinstance(decode, str) and decode in get_args(Decoder):
         return None
     if callable(decode):
         own: Loader = decode
         return own
     raise ArgumentError(
-        f"decode is {decode!r}; expected 'exact', for ImageFolder's pixels, or a function that "
-        "takes a path and returns a PIL image."
+        f"decode is {decode!r}; expected 'exact', for ImageFolder's pixels, 'fast', for pixels a "
+        "level or two beside them, or a function that takes a path and returns a PIL image."
     )
