@@ -16,8 +16,8 @@ from torch import Tensor
 from gpupreload.bar import Advance
 from gpupreload.catalog import kind_of
 from gpupreload.errors import SizeError, TransformError, UnreadableError
-from gpupreload.host import array_of
 from gpupreload.fast import TensorResize, pixels_of_jpeg, quickened
+from gpupreload.host import array_of
 from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
 from gpupreload.pool import SPAN, ByteBudget, threads
