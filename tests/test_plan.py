@@ -74,9 +74,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     files: list[str] = []
     read, load = decode.read, ImageFile.ImageFile.load
 
-    def counted_read(path: str) -> Image.Image:
+    def counted_read(path: str, **settings: Any) -> Image.Image:
         files.append(str(path))
-        return read(path)
+        return read(path, **settings)
 
     def counted_load(image: Any) -> Any:
         files.append(str(image.filename))
@@ -186,7 +186,7 @@ def test_callables_are_tried_on_a_few_images(
     """For a callable a few files are decoded, and the plan says how many."""
     files: list[str] = []
     read = decode.read
-    monkeypatch.setattr(decode, "read", lambda path: files.append(path) or read(path))
+    monkeypatch.setattr(decode, "read", lambda path, **how: files.append(path) or read(path, **how))
     found = plan(photo_folder, dark, v2.Resize((30, 30)))
     assert found.n_decoded == len(files) > 0
     assert f"found from  decoding a few images, {len(files)} times in all; loading" in str(found)
