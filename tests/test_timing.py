@@ -146,13 +146,36 @@ def test_the_table_tells_everything(clock: Clock) -> None:
         "B      3.000 s        12  12 to 12  ×4.00  ×4.00 to ×4.00        2  120 bytes  faster",
         "C      2.000 s         3    3 to 3  ×1.00  ×1.00 to ×1.00        2  120 bytes  "
         "cannot tell",
-        "Medians, least and greatest of 4 epochs after the first; ratios to 'A' within each round.",
-        "One of two equal loaders would win all 4 rounds 1 time in 8.",
+        "Medians, least and greatest of 4 epochs after the first.",
+        "Ratios to 'A' within each round; one of two equal loaders would win all 4 rounds 1 time "
+        "in 8.",
         "The spread is too wide to conclude on 'C': ask for more epochs, on a quieter machine.",
     ]
     assert str(times).splitlines()[-1] == f"Measured on {times.machine}."
     assert f"torch {torch.__version__}" in times.machine
     assert "<td" in times._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("names", "note"),
+    [
+        ("A", ["Medians, least and greatest of 1 epoch after the first."]),
+        (
+            "AB",
+            [
+                "Medians, least and greatest of 1 epoch after the first.",
+                "Ratios to 'A' within each round; one of two equal loaders wins a single round "
+                "for certain.",
+                "The spread is too wide to conclude on 'B': ask for more epochs, on a quieter "
+                "machine.",
+            ],
+        ),
+    ],
+)
+def test_the_note_of_few(clock: Clock, names: str, note: list[str]) -> None:
+    """One loader has nothing to be compared with, and one round says next to nothing."""
+    times = timed({name: Costs(clock, 1.0) for name in names}, epochs=1)
+    assert str(times).splitlines()[3 + len(names) : -1] == note
 
 
 def test_the_result_goes_into_json(clock: Clock) -> None:

@@ -128,12 +128,14 @@ class LoaderTimes:
     @property
     def _note(self) -> str:
         n_rounds, first = len(self.loaders[0].epochs), self.loaders[0].name
-        lines = [
-            f"Medians, least and greatest of {n_rounds} epochs after the first; ratios to "
-            f"{first!r} within each round.",
-            f"One of two equal loaders would win all {n_rounds} rounds 1 time in "
-            f"{max(1, 2 ** (n_rounds - 1)):,}.",
-        ]
+        epochs = "1 epoch" if n_rounds == 1 else f"{n_rounds} epochs"
+        lines = [f"Medians, least and greatest of {epochs} after the first."]
+        if len(self.loaders) > 1:
+            by_chance = f"would win all {n_rounds} rounds 1 time in {2 ** (n_rounds - 1):,}"
+            lines.append(
+                f"Ratios to {first!r} within each round; one of two equal loaders "
+                f"{by_chance if n_rounds > 1 else 'wins a single round for certain'}."
+            )
         unsure = [x.name for x in self.loaders if self.conclusion(x.name) == "cannot tell"]
         if unsure:
             lines.append(
