@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchvision.transforms import v2
 
+import gpupreload as gp
 from gpupreload import host
 
 SHAPE = (4, 3, 5, 6)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool lends its own memory for the small tensors of these tests, too."""
+    monkeypatch.setattr(host, "_SMALL", 0)
+
+
 def lent(pool: host.Pool, n_rows: int = 4) -> Tensor:
     """A tensor from a pool."""
-    return pool.empty((n_rows, *SHAPE[1:]), torch.float32, torch.contiguous_format)
+    return pool.empty((n_rows, *SHAPE[1:]), torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
@@ -87,3 +96,22 @@ def test_more_may_be_held_than_the_pool_keeps() -> None:
     kept = [lent(pool).fill_(i) for i in range(6)]
     assert [int(tensor.mean()) for tensor in kept] == list(range(6))
     assert len({tensor.data_ptr() for tensor in kept}) == 6
+
+
+def test_every_thread_has_a_pool_of_its_own() -> None:
+    """Two threads never get the same block, for neither sees the other's."""
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(host.pool_of_this_thread).result()
+    assert host.pool_of_this_thread() is host.pool_of_this_thread() is not theirs
+
+
+@pytest.mark.parametrize("n_rows", [2, 400])
+def test_batches_of_ones_own_can_be_kept(n_rows: int) -> None:
+    """What `gp.per_sample` returned stays as it was, however often it is called again."""
+    module = gp.per_sample([v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True)])
+    images = torch.arange(256, dtype=torch.uint8).view(1, 4, 8, 8).repeat(n_rows, 1, 1, 1)
+    kept = [module(images) for _ in range(6)]
+    copies = [batch.clone() for batch in kept]
+    for _ in range(3):
+        module(255 - images)
+    assert all(torch.equal(batch, copy) for batch, copy in zip(kept, copies, strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from torch import Tensor
 _CPU = torch.device("cpu")
 # a cache line; NumPy's own arrays start at any multiple of 16
 _ALIGNMENT = 64
+# the C library keeps what is smaller
+_SMALL = 1 << 20
+
+_threads = threading.local()
 
 
 def empty(
@@ -55,6 +60,8 @@ def array_of(tensor: Tensor) -> NDArray[Any]:
 class Pool:
     """A few blocks of the host's memory, each lent again when no tensor in it is alive.
 
+    It is for one thread.
+
     Args:
         n_blocks: how many are kept at most; more may be lent, and are then the borrower's.
     """
@@ -64,16 +71,34 @@ class Pool:
         self._blocks: list[_Block] = []
 
     def empty(
-        self, shape: tuple[int, ...], dtype: torch.dtype, memory_format: torch.memory_format
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device = _CPU,
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> Tensor:
-        """Return a CPU tensor of any contents, which shares memory with no other that is alive."""
+        """Return a tensor of any contents, which shares memory with no other that is alive.
+
+        Arguments are those of the function `empty`, which is also what makes tensors that are
+        small, or not on the CPU.
+        """
         n_bytes = math.prod(shape) * dtype.itemsize
+        if n_bytes < _SMALL or device.type != "cpu" or torch.compiler.is_compiling():
+            return empty(shape, dtype, device, memory_format)
         block = next((b for b in self._blocks if b.is_free and b.data.nbytes >= n_bytes), None)
         if block is None:
             block = _Block(n_bytes)
             kept = [b for b in self._blocks if not b.is_free]
             self._blocks = [block, *kept][: self._n_blocks]
         return _as_tensor(block.data, shape, dtype, memory_format)
+
+
+def pool_of_this_thread() -> Pool:
+    """The pool that this thread keeps, for whoever has none of its own."""
+    if not hasattr(_threads, "pool"):
+        _threads.pool = Pool()
+    pool: Pool = _threads.pool
+    return pool
 
 
 class _Block:

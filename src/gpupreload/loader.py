@@ -237,7 +237,7 @@ class _Blocks:
 
     def _gathering(self, store: Tensor, reuse: bool, shape: tuple[int, ...]) -> Tensor:
         if not reuse:
-            return self._fresh(shape, store.dtype, store.device, torch.contiguous_format)
+            return self._pool.empty(shape, store.dtype, store.device)
         kept = _rows_of(self._gathered, shape, store.dtype, store.device)
         if kept is None:
             kept = self._gathered = host.empty(shape, store.dtype, store.device)
@@ -245,22 +245,11 @@ class _Blocks:
 
     def _allocate(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
         if not self._reuse:
-            return self._fresh(shape, self._dtype, device, self._format)
+            return self._pool.empty(shape, self._dtype, device, self._format)
         out = _rows_of(self._out, shape, self._dtype, device)
         if out is None:
             out = self._out = host.empty(shape, self._dtype, device, self._format)
         return out
-
-    def _fresh(
-        self,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device,
-        memory_format: torch.memory_format,
-    ) -> Tensor:
-        if device.type == "cpu":
-            return self._pool.empty(shape, dtype, memory_format)
-        return host.empty(shape, dtype, device, memory_format)
 
     def _as_asked(self, images: Tensor) -> Tensor:
         dtype = self._dtype if images.is_floating_point() else images.dtype

@@ -168,7 +168,7 @@ class PerSample(torch.nn.Module):
             return self.run(images if self._leaves_input else images.clone(), rows)
         channels, height, width = images.shape[1:]
         drawn = self.draw(rows, (channels, height, width), images.dtype)
-        allocate = partial(host.empty, dtype=images.dtype)
+        allocate = partial(host.pool_of_this_thread().empty, dtype=images.dtype)
         picked = self.pick(
             picker_of_this_thread(),
             images,

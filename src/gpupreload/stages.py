@@ -209,7 +209,8 @@ class Pixelwise:
         levels = self.levels(images.shape[1], images.dtype)
         if not levels.in_place:
             return levels(images)
-        out = host.empty(tuple(images.shape), levels.dtype, images.device, layout(images))
+        empty = host.pool_of_this_thread().empty
+        out = empty(tuple(images.shape), levels.dtype, images.device, layout(images))
         return levels.write(images, out)
 
     def write(self, images: Tensor, allocate: Allocate) -> Tensor:
