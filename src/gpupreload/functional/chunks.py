@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gpupreload.errors import ArgumentError
+from gpupreload.functional.pieces import even_spans
 from gpupreload.source import describe
 
 Kernel = Callable[..., Tensor]
@@ -140,10 +141,7 @@ def apply_to_rows(
 
 def spans(images: Tensor, n_rows: int) -> Iterator[tuple[int, int]]:
     """Cut `n_rows` rows of the size of one image into even pieces, each small enough for cache."""
-    at_once = max(1, _ELEMENTS_A_CHUNK // max(1, images.shape[1:].numel()))
-    n_chunks = -(-n_rows // at_once)
-    for i in range(n_chunks):
-        yield i * n_rows // n_chunks, (i + 1) * n_rows // n_chunks
+    yield from even_spans(n_rows, max(1, _ELEMENTS_A_CHUNK // max(1, images.shape[1:].numel())))
 
 
 def take_rows(images: Tensor, rows: Tensor) -> Tensor:

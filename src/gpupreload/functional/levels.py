@@ -20,7 +20,7 @@ from gpupreload.functional.pieces import pieces
 Operation = tuple[str, Any]
 
 # of floats that a CPU thread makes at a time: they are still in the last cache for the next pass
-_BYTES_A_THREAD = 4 << 20
+_BYTES_A_THREAD = 5 << 20
 
 UNCHANGED_ON_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage, v2.ToPureTensor, v2.Identity)
 PIXELWISE = (

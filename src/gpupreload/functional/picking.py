@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from gpupreload import host
+from gpupreload.functional.pieces import even_spans
 from gpupreload.host import array_of
 
 # moved at a time: it stays in cache from one step to the next
-_BYTES = 2 << 20
+_BYTES = 3 << 20
 
 
 _threads = threading.local()
@@ -83,10 +84,10 @@ class Picker:
         """
         if not len(indices):
             return out
-        at_once = max(1, _BYTES // max(1, store[:1].nbytes))
-        read = self._reader(store, indices, cut, min(at_once, len(indices)))
-        for start in range(0, len(indices), at_once):
-            rows = slice(start, start + at_once)
+        spans = list(even_spans(len(indices), max(1, _BYTES // max(1, store[:1].nbytes))))
+        read = self._reader(store, indices, cut, max(stop - start for start, stop in spans))
+        for start, stop in spans:
+            rows = slice(start, stop)
             read(rows, out[rows])
             for dim, flip in flips:
                 _mirror(out[rows], flip[rows], dim)
@@ -113,13 +114,14 @@ class Picker:
         self._make_room(store, shape, cut, at_once)
         lines = windows(self._padded, cut.size)
         inside = self._padded[:, :, above : above + height, left : left + width]
-        places = torch.arange(len(indices), device="cpu") % at_once
-        starts = places * math.prod(shape) + cut.top * shape[2] + cut.left
+        starts = cut.top * shape[2] + cut.left
+        images = torch.arange(at_once, device="cpu") * math.prod(shape)
 
         def read(rows: slice, out: Tensor) -> None:
-            picked = torch.index_select(store, 0, indices[rows], out=self._picked[: len(out)])
-            inside[: len(out)].copy_(picked)
-            torch.index_select(lines, 0, starts[rows], out=out)
+            n_rows = len(out)
+            picked = torch.index_select(store, 0, indices[rows], out=self._picked[:n_rows])
+            inside[:n_rows].copy_(picked)
+            torch.index_select(lines, 0, starts[rows] + images[:n_rows], out=out)
 
         return read
 

@@ -32,9 +32,18 @@ def pieces(
         at_once = torch.get_num_threads() * max(1, room_a_thread // max(1, size_each))
     else:
         at_once = _ROOM_ON_AN_ACCELERATOR // max(1, size_each)
-    at_once = max(1, at_once)
-    for start in range(0, n_rows, at_once):
-        yield start, min(start + at_once, n_rows)
+    yield from even_spans(n_rows, max(1, at_once))
+
+
+def even_spans(n_rows: int, most: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into as few pieces of at most so many as can be, none much smaller than another.
+
+    >>> list(even_spans(7, 3))
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    n_pieces = -(-n_rows // most)
+    for i in range(n_pieces):
+        yield i * n_rows // n_pieces, (i + 1) * n_rows // n_pieces
 
 
 def in_pieces(
