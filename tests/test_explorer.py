@@ -15,9 +15,12 @@ import pytest
 import torch
 from PIL import Image
 from torchvision.transforms import v2
+from transform_examples import Make, examples
 
 import gpupreload as gp
+from gpupreload.catalog import RANDOM
 from gpupreload.explore.explorer import Explorer
+from gpupreload.explore.knobs import knobs_of
 from gpupreload.explore.pictures import VIEWS, Look, render
 
 STEPS = [
@@ -171,6 +174,34 @@ def test_the_transform_serves_the_pictures_that_were_shown(
     image = (again[6][0] * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
     shown = render(photos, explorer.recipe, explorer.look).pixels
     assert np.array_equal(shown[:8, 2 * 12 : 2 * 12 + 8], image)
+
+
+STEPS_WITH_CONTROLS = {
+    label: make for label, make in examples(RANDOM).items() if "RandomChoice" not in label
+}
+
+
+@pytest.mark.parametrize("make", STEPS_WITH_CONTROLS.values(), ids=STEPS_WITH_CONTROLS)
+def test_every_step_can_be_turned_to_its_ends_and_back(photo_folder: Path, make: Make) -> None:
+    """Each control of each of torchvision's random steps changes the code, and can go back."""
+    steps = [v2.Resize((30, 40)), v2.ToImage(), make(), v2.CenterCrop(16)]
+    dataset = gp.preload(photo_folder, v2.Compose(steps), device="cpu", progress=False)
+    explorer = gp.explore(dataset, n=2)
+    [step] = explorer.steps.values()
+    before = explorer.code
+    for knob in knobs_of(make()):
+        control = step.controls[knob.name]
+        first = control.value
+        ends: list[Any] = [value for _, value in knob.choices]
+        if knob.kind != "choice":
+            ends = [(v, v) if knob.kind == "range" else v for v in (knob.low, knob.high)]
+        for end in ends:
+            control.value = end
+            assert explorer.error == "" or explorer.error.startswith("TransformError: ")
+            assert (explorer.code == before) == (end == first)
+        control.value = first
+        assert (explorer.code, explorer.error) == (before, "")
+    explorer.close()
 
 
 def test_ends_of_a_range_cannot_cross(explorer: Explorer) -> None:
