@@ -45,7 +45,7 @@ def hostile(tmp_path: Path) -> Path:
         "cat/deep.png": zoo.encoded(Image.fromarray(zoo.ramp16()[..., 0]), "PNG"),
         "cat/cut.jpg": zoo.encoded(rgb, "JPEG")[:700],
         "cat/empty.jpg": b"",
-        "cat/zeros.jpg": bytes(5000),
+        "cat/page.jpg": b"<!DOCTYPE html><p>404",
         "cat/._plain.jpg": b"\0\5\x16\7",
         "cat/Thumbs.db": b"thumbs",
         "cat/__MACOSX/a.jpg": b"",
@@ -113,7 +113,7 @@ def test_unreadable_files_are_named_with_the_reason(hostile: Path) -> None:
     report = preload(hostile, on_error="skip", allow_empty=True).report
     assert report.unreadable == (
         f"{hostile}/cat/empty.jpg: empty (0 bytes)",
-        f"{hostile}/cat/zeros.jpg: not an image: its first bytes are {bytes(12)!r}",
+        f"{hostile}/cat/page.jpg: not an image: a web page (HTML), perhaps a failed download",
         f"{hostile}/dog/gone.jpg: a link to nowhere.jpg, where there is no file",
         f"{hostile}/cat/cut.jpg: truncated: the file ends at byte 700, before its image does",
     )
@@ -180,6 +180,16 @@ Cache: off."""
     assert "".join(str(report).split("-")) == "".join(shown.strip().split("-"))
     assert "<td" in report._repr_html_()
     assert "1,207" in report._repr_html_()
+
+
+def test_the_readme_shows_the_report_of_this_tree(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report that README.md shows is the one that this tree has."""
+    monkeypatch.chdir(hostile.parent)
+    report = str(preload("hostile", on_error="skip", allow_empty=True).report)
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"```\n{report}\n```" in readme
 
 
 def test_orientation_is_told_as_it_was_treated(hostile: Path) -> None:
