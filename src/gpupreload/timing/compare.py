@@ -162,6 +162,7 @@ class LoaderTimes:
             label = f"  {rate.median:,.0f}" + (f" (×{ratio.median:.1f})" if y else "")
             axes.annotate(label, (rate.high, y), va="center", fontsize=9)
         axes.set_yticks(range(len(self.loaders)), [loader.name for loader in self.loaders])
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.invert_yaxis()
         axes.margins(x=0.22)
         axes.set_xlim(left=0)
