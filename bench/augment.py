@@ -4,8 +4,8 @@ Batches of 256 uint8 images of smooth noise, every way on the same batch, in tur
 called on image after image, and also on the whole batch: that is the mistake, for all rows share
 one draw, as the last column shows: how many different images come out of 64 equal ones. kornia
 takes floats, and the conversion is part of its time. The limit reads the batch and writes as many
-bytes as come out, and does nothing else. A Loader's epoch is of 8 such batches, for it draws for many
-at once; beside store and batch it keeps the batch as uint8, and some 6 MiB in which it pads images.
+bytes as come out, and does nothing else. A Loader's epoch is of 8 such batches, for it draws for
+many at once; beside store and batch it keeps the batch as uint8, and some 6 MiB in which it pads.
 
 Before anything is timed, some of our rows are made again with torchvision's own functions, from the
 parameters that were drawn for them; 199 values of 200 must lie within two levels of 256. kornia
