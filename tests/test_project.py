@@ -28,7 +28,18 @@ ORDER = [
     *("parts", "steps", "splitmix", "draws", "functional", "native", "stages", "one_pass"),
     *("chains", "batch_checks", "per_sample", "arguments", "resident", "plan", "report"),
     *("bar", "pool", "filling", "gaps", "cache_file", "cache_key", "cache", "store", "check"),
-    *("fetched", "dataset", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
+    *(
+        "floats",
+        "fetched",
+        "dataset",
+        "preloading",
+        "loader",
+        "parameters",
+        "repeats",
+        "frozen",
+        "figure",
+        "shared",
+    ),
     *("timing", "show", "explore", "photos"),
 ]
 

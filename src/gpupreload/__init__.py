@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from gpupreload.cache import clear_cache
 from gpupreload.check import check
-from gpupreload.dataset import GPUPreloadDataset, preload
+from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import (
     ArgumentError,
     DataError,
@@ -34,6 +34,7 @@ from gpupreload.parameters import Parameters, StepParameters, parameters_of
 from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
 from gpupreload.plan import Plan, plan
+from gpupreload.preloading import preload
 from gpupreload.report import LoadReport
 from gpupreload.shared import SharedReport, shares_draws
 from gpupreload.show import show_augmented, show_batch

@@ -1,4 +1,4 @@
-"""`GPUPreloadDataset` and `preload`: a resident store and the each-batch part, as a `Dataset`."""
+"""`GPUPreloadDataset`: a resident store and the each-batch part, as a `Dataset`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import operator
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -19,6 +18,7 @@ from gpupreload.arguments import Settings
 from gpupreload.cache import Cache
 from gpupreload.errors import ArgumentError, FreedError, LoadingError, TransformError
 from gpupreload.fetched import Fetched, Item
+from gpupreload.floats import as_floats
 from gpupreload.functional.levels import mean_and_std
 from gpupreload.let_go import letting_go
 from gpupreload.per_sample import PerSample
@@ -34,8 +34,6 @@ from gpupreload.table import in_units
 Transform = Callable[[Any], Any]
 
 _NO_EPOCH = -1
-# images turned into floats at a time, so that temporaries stay small
-_CHUNK = 256
 
 
 class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
@@ -96,7 +94,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         cache_key: str | None = None,
         **folder: Unpack[FolderOptions],
     ) -> None:
-        _check_not_resident(data_root)
+        check_not_resident(data_root)
         settings = Settings.checked(device, seed, workers, progress, cache, cache_key)
         kept = Cache(settings.cache, open_source(data_root, **folder))
         first = own_transform(kept.source, deterministic_transform)
@@ -118,6 +116,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         store_size: tuple[int, int] | None,
         settings: Settings,
     ) -> Self:
+        """Load with a transform that is still to be divided; see `preload`."""
         self = cls.__new__(cls)
         transform = own_transform(kept.source, transform)
         with generators_kept():
@@ -293,20 +292,7 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         store's size, after every deterministic step up to the first random one; without a step
         that makes floats they are in [0, 1]. Random steps are left out, for they would be frozen.
         """
-        steps = self.steps.each_batch_steps
-        deterministic = takewhile(lambda step: step.randomness == "deterministic", steps)
-        run = PerSample(deterministic).run
-        numbers = torch.arange(len(self), device="cpu")
-        out: Tensor | None = None
-        for start in range(0, len(self), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            images = run(self.images[rows].clone(), Rows(0, 0, numbers[rows]))
-            images = images if images.is_floating_point() else _as_floats(images)
-            if out is None:
-                out = images.new_empty((len(self), *images.shape[1:]))
-            out[rows] = images
-        assert out is not None  # a dataset holds at least one image
-        return TensorDataset(out, self.labels.clone())
+        return TensorDataset(as_floats(self.images, self.steps), self.labels.clone())
 
     # --- giving back
 
@@ -364,64 +350,8 @@ class GPUPreloadDataset(Dataset[tuple[Tensor, int]]):
         return "\n".join(lines)
 
 
-def preload(
-    data: str | os.PathLike[str] | Any,
-    transform: Transform | None = None,
-    *,
-    device: str | torch.device | None = None,
-    seed: int | None = None,
-    workers: int | None = None,
-    progress: bool = True,
-    store_size: tuple[int, int] | None = None,
-    cache: bool | str | os.PathLike[str] = False,
-    cache_key: str | None = None,
-    **folder: Unpack[FolderOptions],
-) -> GPUPreloadDataset:
-    """Decode every image once, run the deterministic part once, and keep the pixels on the device.
-
-    The transform is divided by `split_transform`: nothing random runs now and is kept.
-
-    Args:
-        data: a folder of class folders, an `ImageFolder` (its transforms, loader and file filter
-            are honoured), or any map-style dataset of (PIL image or uint8 tensor, int).
-        transform: a torchvision transform, unchanged; None takes the dataset's own. Its settings
-            are read now: after changing one, assign `dataset.transform` again.
-        device: None means CUDA if there is one, else MPS, else the CPU.
-        seed: of the random draws; None draws one number from torch's global generator.
-        workers: number of decoding threads; None takes one for each CPU.
-        progress: whether a bar is shown while loading.
-        store_size: (height, width) in pixels to which every image is resized and centre-cropped
-            once, before a random crop that photos of different sizes cannot go without.
-        cache: True, or the path of a folder, keeps the pixels in a file there, from which the
-            next preload of the same files with the same once-part reads them; see the README for
-            what "the same" means. `report.cache` says what came of it.
-        cache_key: a text that stands for steps and loaders of your own, without which nothing is
-            kept where there are such; change it whenever they change.
-        **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
-            for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
-            `gpupreload.source.FolderOptions`.
-
-    Returns:
-        The dataset. Preloading the same files with the same once-part again, while it lives,
-        shares its store and takes no time; changed files are loaded anew, and so is any dataset
-        that is not made of files, for its contents cannot be compared.
-
-    Raises:
-        DoesNotFitError: the device has not the memory; before any image is decoded.
-        FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
-            the transform or the device cannot be used.
-    """
-    _check_not_resident(data)
-    settings = Settings.checked(device, seed, workers, progress, cache, cache_key)
-    kept = Cache(settings.cache, open_source(data, **folder))
-    return GPUPreloadDataset._preloaded(kept, transform, store_size, settings)
-
-
-def _as_floats(images: Tensor) -> Tensor:
-    return images.to(torch.float32).div_(torch.iinfo(images.dtype).max)
-
-
-def _check_not_resident(data: Any) -> None:
+def check_not_resident(data: Any) -> None:
+    """Refuse data that are preloaded already."""
     whole = data.dataset if isinstance(data, Subset) else data
     if isinstance(whole, GPUPreloadDataset):
         raise ArgumentError(

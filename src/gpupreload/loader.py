@@ -70,7 +70,7 @@ class Loader:
 
     >>> import torch, torchvision.transforms.v2 as v2
     >>> from torchvision.datasets import FakeData
-    >>> from gpupreload.dataset import preload
+    >>> from gpupreload.preloading import preload
     >>> train = preload(FakeData(10, (3, 8, 6), 2), v2.ToImage(), device="cpu", progress=False)
     >>> [tuple(images.shape) for images, labels in Loader(train, batch_size=4)]
     [(4, 3, 8, 6), (4, 3, 8, 6), (2, 3, 8, 6)]

@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpupreload.dataset import GPUPreloadDataset, preload
+from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.devices import resolve_device
 from gpupreload.errors import ArgumentError
 from gpupreload.figure import new_figure
 from gpupreload.loader import Loader
+from gpupreload.preloading import preload
 from gpupreload.probe import generators_kept
 from gpupreload.source import describe
 from gpupreload.table import Table
