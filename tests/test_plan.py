@@ -80,7 +80,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def counted_read(path: str, **options: Any) -> Image.Image:
         files.append(str(path))
-        return read(path, **options)
+        return read(path, **settings)
 
     def counted_load(image: Any) -> Any:
         files.append(str(image.filename))
