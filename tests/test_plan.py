@@ -78,10 +78,6 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         files.append(str(path))
         return read(path, **settings)
 
-    def counted_read(path: str, **options: Any) -> Image.Image:
-        files.append(str(path))
-        return read(path, **settings)
-
     def counted_load(image: Any) -> Any:
         files.append(str(image.filename))
         return load(image)
