@@ -24,8 +24,9 @@ from torchvision.transforms import v2
 import gpupreload as gp
 from gpupreload.fetched import Batch
 from gpupreload.store import Store
+from gpupreload.view import View
 
-dataset_module = importlib.import_module("gpupreload.dataset")
+serving = importlib.import_module("gpupreload.serving")
 
 ONCE = [v2.Resize(20), v2.CenterCrop(16)]
 FLOATS = [v1.ToTensor()]
@@ -489,7 +490,7 @@ def test_copies_stand_alone(
     drawn.set_epoch(2)
     drawn.free()
     assert torch.equal(all_of(twin), expected)
-    assert twin._epoch.is_shared()
+    assert twin._clock._epoch.is_shared()
 
 
 def test_a_shallow_copy_holds_the_store(photo_folder: Path) -> None:
@@ -525,8 +526,9 @@ def test_a_freed_dataset_can_be_copied(plain: gp.GPUPreloadDataset) -> None:
 @pytest.fixture
 def on_meta(plain: gp.GPUPreloadDataset) -> gp.GPUPreloadDataset:
     """A dataset whose store is on a device that is not the CPU."""
-    plain._store = Store(plain.images.to("meta"), plain.labels)
-    plain._store.hold(plain)
+    store = Store(plain.images.to("meta"), plain.labels)
+    plain._view = View(store)
+    store.hold(plain)
     return plain
 
 
@@ -536,7 +538,7 @@ def test_workers_with_images_on_an_accelerator(
     """In a worker process, images on an accelerator are refused with the call that works."""
     assert on_meta.__getitems__([0, 1]).images.shape == (2, 3, 16, 16)
     worker = SimpleNamespace(id=0, seed=1)
-    monkeypatch.setattr(dataset_module, "get_worker_info", lambda: worker)
+    monkeypatch.setattr(serving, "get_worker_info", lambda: worker)
     for read in (
         lambda: on_meta[0],
         lambda: on_meta.__getitems__([0]),

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder
 
 import gpupreload as gp
+from gpupreload import draws
 
 ONCE = [v2.Resize(16), v2.CenterCrop(12)]
 FLOATS = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.3] * 3)]
@@ -201,7 +202,7 @@ def test_small_images_come_in_blocks_that_change_nothing(photo_folder: Path) -> 
     alone = preload(photo_folder, *ONCE, v2.RandomHorizontalFlip(), *FLOATS)
     whole = gp.Loader(random, 3, shuffle=True)
     single = gp.Loader(alone, 3, shuffle=True)
-    single._blocks.n_rows = lambda dataset, batch_size: batch_size  # type: ignore[method-assign]
+    single._blocks.n_rows = lambda module, store, batch_size: batch_size  # type: ignore[method-assign]
     assert torch.equal(epoch_of(whole)[0], epoch_of(single)[0])
 
 
@@ -214,7 +215,7 @@ def test_the_picture_of_a_sample_depends_on_seed_and_epoch_alone(photo_folder: P
     shuffled = gp.Loader(random, 5, shuffle=True)
     for epoch, expected in enumerate(by_epoch):
         _ = random[epoch]
-        order = shuffled._order(epoch)
+        order = draws.permutation(shuffled.seed, epoch, 12)
         assert torch.equal(epoch_of(shuffled)[0], expected[order])
     random.set_epoch(2)
     assert torch.equal(torch.stack([random[i][0] for i in range(12)]), by_epoch[2])

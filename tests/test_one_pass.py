@@ -111,9 +111,9 @@ def test_parameters_are_drawn_for_many_blocks_at_once(monkeypatch: pytest.Monkey
         return torch.cat([images.clone() for images, _ in gp.Loader(ours, 3, shuffle=True)])
 
     expected = epoch()
-    monkeypatch.setattr("gpupreload.loader._BLOCK_BYTES", 1)
+    monkeypatch.setattr("gpupreload.blocks._BLOCK_BYTES", 1)
     for n_rows in (1, 3, 7):
-        monkeypatch.setattr("gpupreload.loader._ROWS_DRAWN", n_rows)
+        monkeypatch.setattr("gpupreload.blocks._ROWS_DRAWN", n_rows)
         assert torch.equal(epoch(), expected)
 
 

@@ -28,19 +28,9 @@ ORDER = [
     *("parts", "steps", "splitmix", "draws", "functional", "native", "stages", "one_pass"),
     *("chains", "batch_checks", "per_sample", "arguments", "resident", "plan", "report"),
     *("bar", "pool", "filling", "gaps", "cache_file", "cache_key", "cache", "store", "check"),
-    *(
-        "floats",
-        "fetched",
-        "dataset",
-        "preloading",
-        "loader",
-        "parameters",
-        "repeats",
-        "frozen",
-        "figure",
-        "shared",
-    ),
-    *("timing", "show", "explore", "photos"),
+    *("fetched", "selection", "view", "clock", "floats", "serving", "dataset", "preloading"),
+    *("ranks", "order", "blocks", "progress", "loader", "parameters", "repeats"),
+    *("frozen", "figure", "shared", "timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = [

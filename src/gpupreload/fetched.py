@@ -8,13 +8,18 @@ through as it is; any other collate function sees pairs (image, label).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any, overload
 
 from torch import Tensor
+from torch.utils.data import Subset
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from gpupreload.errors import LoadingError
+from gpupreload.errors import LoadingError, TransformError
+
+# the code of torch's `Subset` that reads from a dataset
+_SUBSET_READS = (Subset.__getitem__.__code__, Subset.__getitems__.__code__)
 
 
 class Item(tuple[Tensor, int]):
@@ -80,3 +85,31 @@ def _collate(batch: Any, *, collate_fn_map: dict[Any, Any] | None = None) -> lis
 
 
 default_collate_fn_map[Item] = _collate
+
+
+def check_readers(frame: FrameType | None) -> None:
+    """Refuse to be read through a torch `Subset` whose `transform` was set, for torch ignores it.
+
+    A `Subset` says nothing of itself to what it reads from, so it is looked for among the callers.
+
+    Args:
+        frame: of the caller of a dataset's reading.
+    """
+    while frame is not None and frame.f_code in _SUBSET_READS:
+        subset = frame.f_locals["self"]
+        if has_ignored_transform(subset):
+            raise TransformError(IGNORED_TRANSFORM)
+        frame = frame.f_back
+
+
+def has_ignored_transform(subset: Subset[Any]) -> bool:
+    """Whether somebody set a transform on a `Subset` that is torch's own, or reads as it does."""
+    return "transform" in vars(subset) and type(subset).__getitem__ is Subset.__getitem__
+
+
+IGNORED_TRANSFORM = (
+    "a torch.utils.data.Subset of this dataset was given a transform, which torch ignores: images "
+    "would come out as without it. Write dataset.subset(indices).with_transform(transform), which "
+    "shares the same memory."
+)
+"""The message of the error for that."""

@@ -1,4 +1,4 @@
-"""All images of a store as floats, after every deterministic step up to the first random one."""
+"""A view of a store as plain float images, for those who want all of them in one tensor."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from torch import Tensor
 from gpupreload.per_sample import PerSample
 from gpupreload.stages import Rows
 from gpupreload.steps import Steps
+from gpupreload.view import View
 
 # images turned into floats at a time, so that temporaries stay small
 _CHUNK = 256
 
 
-def as_floats(images: Tensor, steps: Steps) -> Tensor:
-    """Run the deterministic steps of the each-batch part on all images.
-
-    Args:
-        images: [N, C, H, W] as they are stored; at least one.
-        steps: of the transform.
+def float_images(view: View, steps: Steps) -> Tensor:
+    """Run the deterministic steps up to the first random one on every image of a view.
 
     Returns:
-        Floats [N, C, H, W] on the same device; without a step that makes floats they are in [0, 1].
+        [N, C, H, W] on the store's device, of the float type that the steps make; where they make
+        none, float32 in [0, 1].
     """
     each_batch = steps.each_batch_steps
     run = PerSample(takewhile(lambda step: step.randomness == "deterministic", each_batch)).run
-    numbers = torch.arange(len(images), device="cpu")
+    positions = torch.arange(len(view), device="cpu")
     out: Tensor | None = None
-    for start in range(0, len(images), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        chunk = run(images[rows].clone(), Rows(0, 0, numbers[rows]))
-        if not chunk.is_floating_point():
-            chunk = chunk.to(torch.float32).div_(torch.iinfo(chunk.dtype).max)
+    for chosen in positions.split(_CHUNK):
+        rows = view.rows_of(chosen).to(view.store.device)
+        images = run(view.store.images.index_select(0, rows), Rows(0, 0, view.numbers_of(chosen)))
+        images = images if images.is_floating_point() else _as_floats(images)
         if out is None:
-            out = chunk.new_empty((len(images), *chunk.shape[1:]))
-        out[rows] = chunk
-    assert out is not None  # a store holds at least one image
+            out = images.new_empty((len(view), *images.shape[1:]))
+        out[int(chosen[0]) : int(chosen[-1]) + 1] = images
+    assert out is not None  # a dataset holds at least one image
     return out
+
+
+def _as_floats(images: Tensor) -> Tensor:
+    return images.to(torch.float32).div_(torch.iinfo(images.dtype).max)

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Subset
 
-from gpupreload import draws, host
+from gpupreload import draws
+from gpupreload.blocks import Blocks, Drawing
 from gpupreload.chains import MixStep, read_mixing
+from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
-from gpupreload.errors import ArgumentError, FreedError, LoadingError
-from gpupreload.functional.picking import Picker
-from gpupreload.native.step import Params
-from gpupreload.one_pass import of_rows
+from gpupreload.errors import ArgumentError, FreedError, LoadingError, TransformError
+from gpupreload.fetched import IGNORED_TRANSFORM, has_ignored_transform
+from gpupreload.order import AsNumbered, BySampler, Order, sampled
 from gpupreload.per_sample import draw_mix
+from gpupreload.progress import Progress
 from gpupreload.source import describe
-from gpupreload.stages import Rows
+from gpupreload.stages import Rows, occurrences
 
-# Batches are made several at a time where they are small, for then the calls to PyTorch cost more
-# than the bytes. Blocks of 8 MiB stay in a CPU's last cache: measured best at 3×32×32, where they
-# hold 10 batches of 64; at 3×112×112 one batch is larger already.
-_BLOCK_BYTES = 8 << 20
-# samples that parameters are drawn for at a time: the calls of some 40 small operations then cost
-# nothing beside the images
-_ROWS_DRAWN = 4096
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -39,10 +33,16 @@ class Loader:
     counts as begun.
 
     Args:
-        dataset: a `GPUPreloadDataset`.
+        dataset: a `GPUPreloadDataset`, or a `torch.utils.data.Subset` of one.
         batch_size: number of images in a batch, 1 or more.
         shuffle: whether each epoch has another order; otherwise it is the dataset's.
         drop_last: whether a last batch that is smaller is left out.
+        sampler: a torch sampler of sample numbers, or another iterable of them that can be gone
+            through again and again; it says what each epoch serves, in this process. One that has
+            a `set_epoch` is told the epoch.
+        weights: one number for each sample, 0 or more: an epoch is as many draws as there are
+            samples, with replacement, in proportion to these. "balanced" draws from every class as
+            often. A sample that comes again in an epoch is augmented anew.
         seed: of order and draws; None takes the dataset's.
         mix: `v2.MixUp`, `v2.CutMix`, or a `RandomChoice` between such, run last, on the images that
             come together in a batch, each row with its own weight. Labels are then soft: float32
@@ -51,6 +51,8 @@ class Loader:
             float64. They are computed as the transform says, and rounded once. Without a step
             that makes floats, uint8 comes out.
         memory_format: `torch.contiguous_format` or `torch.channels_last`.
+        with_indices: whether batches are (images, labels, indices), the last int64 [N] on the
+            device: sample numbers in `loader.dataset`.
         reuse_buffers: whether batches are written into the same memory again and again, where
             they end in steps such as ToDtype and Normalize: a batch then holds only until the next
             one is asked for, so clone what you keep. (Without it, memory is reused on a CPU as soon
@@ -59,12 +61,13 @@ class Loader:
         num_workers, pin_memory: as for a `DataLoader`; only 0 and False make sense here.
 
     Attributes:
-        dataset, batch_size, shuffle, drop_last, seed, mix: as given.
+        dataset: as given; of a torch `Subset`, the subset that shares the dataset's memory.
+        batch_size, shuffle, drop_last, seed, mix: as given.
         mix_step: `mix` as it was read, or None.
 
     Raises:
         ArgumentError: an argument has a value that cannot be used.
-        TransformError: `mix` is a transform that does not mix.
+        TransformError: `mix` is a transform that does not mix, or a torch `Subset` has a transform.
         LoadingError: worker processes or pinned memory were asked for.
         FreedError: while iterating, when the dataset was freed.
 
@@ -78,88 +81,120 @@ class Loader:
 
     def __init__(
         self,
-        dataset: GPUPreloadDataset,
+        dataset: GPUPreloadDataset | Subset[Any],
         batch_size: int = 64,
         *,
         shuffle: bool = False,
         drop_last: bool = False,
+        sampler: Iterable[int] | None = None,
+        weights: Any = None,
         seed: int | None = None,
         mix: Any = None,
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
+        with_indices: bool = False,
         reuse_buffers: bool = False,
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        _check_dataset(dataset)
         _check_batch_size(batch_size)
         _check_format(dtype, memory_format)
         _check_no_workers(num_workers, pin_memory)
-        self.dataset, self.batch_size = dataset, batch_size
+        self.dataset, self.batch_size = _resident(dataset), batch_size
         self.shuffle, self.drop_last = shuffle, drop_last
-        self.seed = dataset.seed if seed is None else seed
+        self.seed = self.dataset.seed if seed is None else seed
         draws.key_of(self.seed, 0, 0)  # refuses a seed out of range
         self.mix = mix
-        self.mix_step = None if mix is None else _checked_mix(mix, dataset)
-        self._blocks = _Blocks(dtype, memory_format, reuse_buffers)
+        self.mix_step = None if mix is None else _checked_mix(mix, self.dataset)
+        self._sampled = sampled(self.dataset.view, shuffle, weights, sampler)
+        self._with_indices = with_indices
+        self._blocks = Blocks(dtype, memory_format, reuse_buffers)
         self._next_epoch = 0
+        self._progress: Progress | None = None
+        self._resumed: Progress | None = None
 
     @property
     def epoch(self) -> int:
         """The number of the epoch that was begun last; 0 before the first."""
-        return max(0, self._next_epoch - 1)
+        return max(0, self._next_epoch - 1) if self._resumed is None else self._resumed.epoch
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that the next `iter(loader)` begins, or goes on with."""
+        return self._next_epoch if self._resumed is None else self._resumed.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next `iter(loader)` begin this epoch; the ones after it count on from there."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
-        self._next_epoch = epoch
+        check_epoch(epoch)
+        self._next_epoch, self._progress, self._resumed = epoch, None, None
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
-        whole, rest = divmod(len(self.dataset), self.batch_size)
+        whole, rest = divmod(len(self._order), self.batch_size)
         return whole if self.drop_last or not rest else whole + 1
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Begin the next epoch."""
-        epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        return self._batches(epoch)
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
+        """Begin the next epoch, or go on with the one that was resumed."""
+        begun = Progress(self._next_epoch, self.batch_size)
+        self._progress, self._resumed = self._resumed or begun, None
+        self._next_epoch = self._progress.epoch + 1
+        return self._batches(self._progress)
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        order = self._order(epoch)
-        on_device = order.to(self.dataset.device, non_blocking=True)
-        labels = self.dataset.labels.index_select(0, on_device)
-        n_rows = self._blocks.n_rows(self.dataset, self.batch_size)
-        drawing = _Drawing(self.dataset, Rows(self.seed, epoch, order), n_rows)
-        for start in range(0, len(order), n_rows):
+    @property
+    def _order(self) -> Order:
+        if self._sampled is not None:
+            return self._sampled
+        return AsNumbered(len(self.dataset), shuffle=self.shuffle)
+
+    # --- batches
+
+    def _batches(self, progress: Progress) -> Iterator[tuple[Tensor, ...]]:
+        positions, rows = self._epoch_of(progress)
+        size, module, view = progress.batch_size, self.dataset.each_batch, self.dataset.view
+        store = view.store.images
+        on_device = view.rows_of(positions).to(store.device, non_blocking=True)
+        columns = [view.store.labels.index_select(0, on_device)]
+        if self._with_indices:
+            columns.append(positions.to(store.device, copy=True))
+        n_rows = self._blocks.n_rows(module, store, size)
+        drawing = Drawing(module, store, rows, n_rows)
+        for start in range(0, len(positions), n_rows):
             block = slice(start, start + n_rows)
-            rows = Rows(self.seed, epoch, order[block])
-            images = self._blocks.read(self.dataset, on_device[block], rows, drawing.of(block))
-            batches = zip(
-                images.split(self.batch_size), labels[block].split(self.batch_size), strict=True
-            )
-            yield from (
-                batches if self.mix_step is None else self._mixed(batches, self.mix_step, rows)
-            )
+            of_block = rows.part(block)
+            images = self._blocks.read(module, store, on_device[block], of_block, drawing.of(block))
+            parts = (images, *(column[block] for column in columns))
+            batches = zip(*(part.split(size) for part in parts), strict=True)
+            for batch in batches if self.mix_step is None else self._mixed(batches, of_block, size):
+                progress.n_batches += 1
+                yield batch
+
+    def _epoch_of(self, progress: Progress) -> tuple[Tensor, Rows]:
+        """The positions of the samples that are left of an epoch, and what they draw from."""
+        positions, view = progress.positions, self.dataset.view
+        order = self._order
+        if positions is None:
+            positions = order.of(self.seed, progress.epoch)
+        if isinstance(order, BySampler):
+            progress.positions = positions
+        numbers = view.numbers_of(positions)
+        may_repeat = order.may_repeat or view.has_repeats
+        rows = Rows(self.seed, progress.epoch, numbers, occurrences(numbers) if may_repeat else 0)
+        n_served = progress.n_batches * progress.batch_size
+        end = len(positions)
+        if self.drop_last:
+            end -= end % progress.batch_size
+        left = slice(min(n_served, end), end)
+        return positions[left], rows.part(left)
 
     def _mixed(
-        self, batches: Iterable[tuple[Tensor, Tensor]], mix: MixStep, rows: Rows
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+        self, batches: Iterable[tuple[Tensor, ...]], rows: Rows, size: int
+    ) -> Iterator[tuple[Tensor, ...]]:
         """Mix each batch of a block; its rows are the next ones of `rows`."""
-        numbers = rows.indices.split(self.batch_size)
-        for (images, labels), indices in zip(batches, numbers, strict=True):
-            of_batch = Rows(rows.seed, rows.epoch, indices)
-            params = draw_mix(mix, of_batch, self.dataset.each_batch.n_drawing, images)
-            yield mix.mixing.apply(images, labels, params)
-
-    def _order(self, epoch: int) -> Tensor:
-        n_images = len(self.dataset)
-        order = (
-            draws.permutation(self.seed, epoch, n_images)
-            if self.shuffle
-            else torch.arange(n_images, device="cpu")
-        )
-        return order[: len(self) * self.batch_size]
+        assert self.mix_step is not None  # for the type checker: _batches
+        for number, (images, labels, *others) in enumerate(batches):
+            of_batch = rows.part(slice(number * size, (number + 1) * size))
+            params = draw_mix(self.mix_step, of_batch, self.dataset.each_batch.n_drawing, images)
+            yield *self.mix_step.mixing.apply(images, labels, params), *others
 
     def __repr__(self) -> str:
         try:
@@ -169,109 +204,32 @@ class Loader:
         return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
 
 
-class _Drawing:
-    """Draws the parameters of an epoch's samples, many blocks at a time.
-
-    Args:
-        dataset: whose each-batch part draws.
-        rows: the samples of the epoch, in the order in which they will be served.
-        n_rows: of a block.
-    """
-
-    def __init__(self, dataset: GPUPreloadDataset, rows: Rows, n_rows: int) -> None:
-        self._dataset, self._rows = dataset, rows
-        self._n_at_once = n_rows * max(1, _ROWS_DRAWN // n_rows)
-        self._start, self._drawn = 0, list[Params | None]()
-
-    def of(self, block: slice) -> list[Params | None]:
-        """The parameters of each stage for the rows of a block; blocks come in order."""
-        if not block.start % self._n_at_once:
-            self._start = block.start
-            self._drawn = self._draw(slice(block.start, block.start + self._n_at_once))
-        return of_rows(self._drawn, slice(block.start - self._start, block.stop - self._start))
-
-    def _draw(self, window: slice) -> list[Params | None]:
-        store = self._dataset.images
-        channels, height, width = store.shape[1:]
-        rows = replace(self._rows, indices=self._rows.indices[window])
-        return self._dataset.each_batch.draw(rows, (channels, height, width), store.dtype)
-
-
-class _Blocks:
-    """Reads several batches' rows at once, into memory that is reused as far as it may be.
-
-    Args:
-        dtype: of floats that come out.
-        memory_format: of what comes out.
-        reuse: whether what comes out is overwritten by the next block, whoever holds it.
-    """
-
-    def __init__(self, dtype: torch.dtype, memory_format: torch.memory_format, reuse: bool) -> None:
-        self._dtype, self._format, self._reuse = dtype, memory_format, reuse
-        self._gathered: Tensor | None = None
-        self._out: Tensor | None = None
-        self._pool = host.Pool()
-        self._picker = Picker()
-
-    def n_rows(self, dataset: GPUPreloadDataset, batch_size: int) -> int:
-        """How many rows to read at once: a multiple of the batch size."""
-        module = dataset.each_batch
-        if module.slow_steps or not module.is_row_wise:
-            return batch_size
-        n_bytes = dataset.images[0].numel() * self._dtype.itemsize
-        return batch_size * max(1, _BLOCK_BYTES // (batch_size * n_bytes))
-
-    def read(
-        self, dataset: GPUPreloadDataset, indices: Tensor, rows: Rows, drawn: list[Params | None]
-    ) -> Tensor:
-        """Gather rows from the store, and run the each-batch part on them."""
-        module, store = dataset.each_batch, dataset.images
-        allocate = partial(self._gathering, store, module.copies_last or self._reuse)
-        if store.device.type == "cpu" and not module.head.is_empty:
-            images = module.pick(self._picker, store, indices, drawn, allocate)
-            start = module.head.n_stages
-        else:
-            out = allocate((len(indices), *store.shape[1:]))
-            images, start = torch.index_select(store, 0, indices, out=out), 0
-        return self._as_asked(module.run(images, rows, self._allocate, drawn, start))
-
-    def _gathering(self, store: Tensor, reuse: bool, shape: tuple[int, ...]) -> Tensor:
-        if not reuse:
-            return self._pool.empty(shape, store.dtype, store.device)
-        kept = _rows_of(self._gathered, shape, store.dtype, store.device)
-        if kept is None:
-            kept = self._gathered = host.empty(shape, store.dtype, store.device)
-        return kept
-
-    def _allocate(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        if not self._reuse:
-            return self._pool.empty(shape, self._dtype, device, self._format)
-        out = _rows_of(self._out, shape, self._dtype, device)
-        if out is None:
-            out = self._out = host.empty(shape, self._dtype, device, self._format)
-        return out
-
-    def _as_asked(self, images: Tensor) -> Tensor:
-        dtype = self._dtype if images.is_floating_point() else images.dtype
-        return images.to(dtype, memory_format=self._format)
-
-
-def _rows_of(
-    buffer: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor | None:
-    """The first rows of a buffer in this shape, or None where it cannot hold them."""
-    if buffer is None or buffer.dtype != dtype or buffer.device != device:
-        return None
-    n_rows, *sides = shape
-    return buffer[:n_rows] if len(buffer) >= n_rows and list(buffer.shape[1:]) == sides else None
-
-
-def _check_dataset(dataset: Any) -> None:
-    if not isinstance(dataset, GPUPreloadDataset):
+def _resident(dataset: Any) -> GPUPreloadDataset:
+    """The dataset itself, or of a torch `Subset` of one the part of it, over the same memory."""
+    if isinstance(dataset, GPUPreloadDataset):
+        return dataset
+    held = _within(dataset)
+    if not isinstance(held, GPUPreloadDataset):
         raise ArgumentError(
             f"dataset is {describe(dataset)}; expected a GPUPreloadDataset, as "
             "gpupreload.preload(data, transform) returns. torch.utils.data.DataLoader takes others."
         )
+    if type(dataset).__getitem__ is not Subset.__getitem__:
+        raise ArgumentError(
+            f"dataset is {describe(dataset)}, a Subset with a way of reading of its own, which a "
+            "Loader would pass over. Pass dataset.subset(indices).with_transform(transform), or "
+            "use torch.utils.data.DataLoader."
+        )
+    if has_ignored_transform(dataset):
+        raise TransformError(IGNORED_TRANSFORM)
+    return _resident(dataset.dataset).subset(dataset.indices)
+
+
+def _within(dataset: Any) -> Any:
+    """What a torch `Subset`, also one of another, is taken from."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
 
 
 def _check_batch_size(batch_size: Any) -> None:

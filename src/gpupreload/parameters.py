@@ -164,7 +164,7 @@ def parameters_of(
         first, numbers = _from_store(source, images, indices)
     epoch = _epoch_of(source) if epoch is None else epoch
     seed = source.seed if seed is None else seed
-    rows = Rows(seed, epoch, numbers, occurrence)
+    rows = Rows(seed, epoch, _in_whole(source, numbers), occurrence)
     mix = source.mix_step if isinstance(source, Loader) else module.mix
     steps, last = _run_on_one(module, first, rows)
     if mix is not None:
@@ -217,7 +217,17 @@ def _from_store(
             f"indices run from {int(numbers.min())} to {int(numbers.max())}; expected sample "
             f"numbers from 0 to {len(dataset) - 1}."
         )
-    return dataset.images[numbers[:1].to(dataset.device)], numbers
+    view = dataset.view
+    first = view.rows_of(numbers[:1]).to(dataset.device)
+    return view.store.images[first], numbers
+
+
+def _in_whole(source: GPUPreloadDataset | Loader | PerSample, indices: Tensor) -> Tensor:
+    """The numbers in the whole dataset of samples of a subset, by which they draw."""
+    if isinstance(source, PerSample):
+        return indices
+    dataset = source.dataset if isinstance(source, Loader) else source
+    return dataset.view.numbers_of(indices)
 
 
 def _epoch_of(source: GPUPreloadDataset | Loader | PerSample) -> int:

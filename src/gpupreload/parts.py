@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -82,6 +82,11 @@ class Steps:
     def rows_of(self, part: Literal["once", "each batch"]) -> tuple[Step, ...]:
         """The rows of one part."""
         return tuple(step for step in self.rows if step.part == part)
+
+    def without_random(self) -> Steps:
+        """These steps without those of each batch that are random, or may be."""
+        rows = tuple(s for s in self.rows if s.part == "once" or s.randomness == "deterministic")
+        return replace(self, rows=rows)
 
     def names(self, part: Literal["once", "each batch"]) -> str:
         """The names of one part's steps in order, or "nothing"."""

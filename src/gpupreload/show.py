@@ -101,7 +101,8 @@ def show_augmented(
         raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
     index = in_range(index, len(dataset))
     seed = dataset.seed if seed is None else seed
-    augmented = draws_of(dataset.each_batch, dataset.images[index], Draw(index, epoch, seed), n)
+    [image], number = dataset.stored([index]), int(dataset.indices[index])
+    augmented = draws_of(dataset.each_batch, image, Draw(number, epoch, seed), n)
     pictures = [stored_picture(dataset, index), *to_pictures(augmented, dataset)]
     names = ["original", *(f"draw {number}" for number in range(1, n + 1))]
     figure = _grid(pictures, names, columns, image_inches)
@@ -140,7 +141,7 @@ def draws_of(module: PerSample, image: Tensor, draw: Draw, n: int) -> Tensor:
 def stored_picture(dataset: GPUPreloadDataset, index: int) -> Tensor:
     """One photo as it is kept, before any step that runs for each batch: uint8 [H, W, 3]."""
     is_normalized = any(is_normalize(step) for step in dataset.steps.once)
-    return to_pictures(dataset.images[index], dataset if is_normalized else None)[0]
+    return to_pictures(dataset.stored([index]), dataset if is_normalized else None)[0]
 
 
 def check_preloaded(dataset: Any, call: str) -> None:

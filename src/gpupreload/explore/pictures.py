@@ -81,8 +81,7 @@ def render(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
 
 
 def _draws(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
-    image = dataset.images[look.index]
-    draw = Draw(look.index, look.epoch, look.seed)
+    image, draw = _photo(dataset, look)
     augmented = to_pictures(draws_of(recipe.module(), image, draw, look.n), dataset)
     pixels = beside(stored_picture(dataset, look.index), augmented)
     return Rendered(
@@ -97,8 +96,7 @@ def _draws(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
 def _frozen_and_live(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
     n_images = len(dataset)
     photos = [(look.index + k * n_images // _PANEL) % n_images for k in range(_PANEL)]
-    indices = torch.tensor(photos, device="cpu")
-    images = dataset.images.index_select(0, indices.to(dataset.device))
+    indices, images = dataset.indices[photos], dataset.stored(photos)
     module = recipe.module()
     frozen, live = (
         to_pictures(_run(module, images, Rows(look.seed, epoch, indices)), dataset)
@@ -115,8 +113,7 @@ def _frozen_and_live(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> 
 
 
 def _shared_and_per_sample(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
-    draw = Draw(look.index, look.epoch, look.seed)
-    image = dataset.images[look.index]
+    image, draw = _photo(dataset, look)
     shared, ours = (
         to_pictures(draws_of(recipe.module(shared=is_shared), image, draw, _PANEL), dataset)
         for is_shared in (True, False)
@@ -129,6 +126,12 @@ def _shared_and_per_sample(dataset: GPUPreloadDataset, recipe: Recipe, look: Loo
         says=f"{_PANEL} copies; different: shared {_n_different(shared)}, "
         f"per sample {_n_different(ours)}",
     )
+
+
+def _photo(dataset: GPUPreloadDataset, look: Look) -> tuple[Tensor, Draw]:
+    """The photo as it is kept, and what its draws depend on."""
+    [image] = dataset.stored([look.index])
+    return image, Draw(int(dataset.indices[look.index]), look.epoch, look.seed)
 
 
 def _run(module: PerSample, images: Tensor, rows: Rows) -> Tensor:

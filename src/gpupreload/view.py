@@ -1,0 +1,91 @@
+"""Which samples of a store a dataset serves, in which order, and what their numbers are."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from gpupreload.store import Store
+from gpupreload.table import in_units
+
+
+class View:
+    """Some samples of a store, in an order. No pixel is copied.
+
+    Args:
+        store: what is shared.
+        rows: int64 [N] on the CPU, the rows of the store; None for all of them, in order.
+        numbers: int64 [N] on the CPU, the number of each sample in the whole dataset, by which it
+            draws; None where these are the store's rows.
+    """
+
+    def __init__(
+        self, store: Store, rows: Tensor | None = None, numbers: Tensor | None = None
+    ) -> None:
+        self.store, self._rows, self._numbers = store, rows, numbers
+
+    def __len__(self) -> int:
+        return len(self.store.labels_on_cpu if self._rows is None else self._rows)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole store, in its order."""
+        return self._rows is None
+
+    def rows_of(self, positions: Tensor) -> Tensor:
+        """The rows of the store at some positions, int64 on the CPU as these are."""
+        return positions if self._rows is None else self._rows.index_select(0, positions)
+
+    def numbers_of(self, positions: Tensor) -> Tensor:
+        """The numbers in the whole dataset of the samples at some positions."""
+        if self._numbers is None:
+            return self.rows_of(positions)
+        return self._numbers.index_select(0, positions)
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """The number in the whole dataset of each sample, int64 [N] on the CPU."""
+        return self.numbers_of(torch.arange(len(self), device="cpu"))
+
+    @cached_property
+    def has_repeats(self) -> bool:
+        """Whether a sample is there more than once."""
+        return not self.is_whole and len(self.numbers.unique()) < len(self)
+
+    @property
+    def images(self) -> Tensor:
+        """The pixels [N, C, H, W]: the store's own, or a copy of the rows of a part."""
+        if self._rows is None:
+            return self.store.images
+        return self.store.images.index_select(0, self._rows.to(self.store.device))
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """The labels, int64 [N] on the store's device."""
+        return self.store.labels if self._rows is None else self.labels_on_cpu.to(self.store.device)
+
+    @cached_property
+    def labels_on_cpu(self) -> Tensor:
+        """The labels, int64 [N] on the CPU."""
+        labels = self.store.labels_on_cpu
+        return labels if self._rows is None else labels.index_select(0, self._rows)
+
+    def picked(self, positions: Tensor) -> View:
+        """The samples at some positions, int64 on the CPU, as a view of the same store."""
+        numbers = None if self._numbers is None else self.numbers_of(positions)
+        return View(self.store, self.rows_of(positions), numbers)
+
+    def facts(self) -> tuple[str, str]:
+        """How many images of which shape, and what memory they take, in words."""
+        images, n_stored = self.store.images, len(self.store.labels_on_cpu)
+        shape = "×".join(str(side) for side in images.shape[1:])
+        stored_as = str(images.dtype).removeprefix("torch.")
+        n_bytes = in_units(self.store.n_bytes)
+        if self.is_whole:
+            return f"{len(self):,} images of {shape}", f"{n_bytes}, kept as {stored_as}"
+        return (
+            f"{len(self):,} of {n_stored:,} images of {shape}",
+            f"{n_bytes} for all {n_stored:,}, kept as {stored_as}",
+        )

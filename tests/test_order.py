@@ -1,0 +1,293 @@
+"""Orders of an epoch: weights, samplers, torch's subsets in a Loader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torchvision.transforms import v2
+
+import gpupreload as gp
+from gpupreload.order import Weighted
+from gpupreload.stages import occurrences
+
+LABELS = [0] * 60 + [1] * 30 + [2] * 10
+
+
+@pytest.fixture(scope="module")
+def numbered() -> gp.GPUPreloadDataset:
+    """A hundred images that are their own numbers, in classes of 60, 30 and 10."""
+    data = [(torch.full((1, 1, 1), i, dtype=torch.uint8), label) for i, label in enumerate(LABELS)]
+    return gp.preload(data, device="cpu", seed=0, progress=False)
+
+
+@pytest.fixture(scope="module")
+def drawn(photo_folder: Path) -> gp.GPUPreloadDataset:
+    """Twelve photos with a random crop."""
+    transform = v2.Compose([v2.Resize((20, 20)), v2.RandomCrop(8), v2.ToImage()])
+    return gp.preload(photo_folder, transform, device="cpu", seed=1, progress=False)
+
+
+def epoch_of(loader: gp.Loader) -> Tensor:
+    """All images of one epoch."""
+    return torch.cat([images.clone() for images, *_ in loader])
+
+
+def numbers(loader: gp.Loader) -> list[int]:
+    """The order in which one epoch serves images that are their own numbers."""
+    return epoch_of(loader).flatten().tolist()
+
+
+# --- weights
+
+
+def test_weights_draw_in_proportion(numbered: gp.GPUPreloadDataset) -> None:
+    """Over many epochs each sample comes as often as its weight says; of weight 0, never.
+
+    Counts are binomial: 5 deviations are exceeded once in 1.7 million.
+    """
+    weights = [0.0] * 50 + [1.0] * 25 + [3.0] * 25
+    loader = gp.Loader(numbered, 64, weights=weights)
+    found = Counter(i for _ in range(200) for i in numbers(loader))
+    assert sum(found.values()) == 200 * 100
+    for i in range(100):
+        p = weights[i] / 100
+        assert abs(found[i] - 20_000 * p) <= 5 * (20_000 * p * (1 - p)) ** 0.5
+    assert len(loader) == 2
+
+
+def test_balanced_draws_every_class_as_often(numbered: gp.GPUPreloadDataset) -> None:
+    """With "balanced" each class comes to a third, whatever its size; also of a subset."""
+    for data in (numbered, numbered.subset(slice(20, 95))):
+        loader = gp.Loader(data, 64, weights="balanced")
+        labels = [label for _ in range(100) for _, batch in loader for label in batch.tolist()]
+        n = len(labels)
+        assert all(abs(c - n / 3) < 5 * (n * 2 / 9) ** 0.5 for c in Counter(labels).values())
+
+
+def test_an_epoch_by_weights_is_a_function_of_seed_and_epoch(
+    numbered: gp.GPUPreloadDataset,
+) -> None:
+    """Weighted epochs differ from each other, and are the same in every run and batch size."""
+    before = torch.get_rng_state()
+    one, two = (gp.Loader(numbered, n, weights=torch.ones(100), seed=4) for n in (7, 50))
+    epochs = [numbers(one) for _ in range(2)]
+    assert epochs == [numbers(two) for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert numbers(gp.Loader(numbered, 7, weights=torch.ones(100), seed=5)) != epochs[0]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_sample_that_comes_again_is_drawn_anew(drawn: gp.GPUPreloadDataset) -> None:
+    """Each occurrence in an epoch has its own picture, also across batches and blocks."""
+    loader = gp.Loader(drawn, 1, weights=[0.0] * 5 + [1.0] + [0.0] * 6)
+    images = epoch_of(loader)
+    assert len({image.numpy().tobytes() for image in images}) > 8
+    assert torch.equal(images, epoch_of(gp.Loader(drawn, 5, weights=[0] * 5 + [1] + [0] * 6)))
+    for k in (0, 3, 11):
+        assert torch.equal(images[k : k + 1], drawn.replay(0, [5], occurrence=k))
+
+
+def test_weights_have_no_limit_at_24_bits() -> None:
+    """Of more than 2**24 weights, where torch.multinomial gives up, each can be drawn."""
+    n = 2**24 + 50
+    weights = torch.zeros(n)
+    weights[-40:] = 1
+    found = Weighted(weights, 2000).of(seed=0, epoch=0)
+    assert sorted(set(found.tolist())) == list(range(n - 40, n))
+
+
+@pytest.mark.parametrize(
+    ("weights", "what"),
+    [
+        ("class", "weights is 'class'; "),
+        (3, "weights is 3; "),
+        ([1.0] * 99, "weights has the shape (99,); "),
+        (torch.ones(100, 1), "weights has the shape (100, 1); "),
+        ([-1.0] + [1.0] * 99, "weights run from -1 to 1; "),
+        ([0.0] * 100, "weights run from 0 to 0; "),
+        ([float("nan")] * 100, "weights run from nan to nan; "),
+        ([float("inf")] * 100, "weights run from inf to inf; "),
+    ],
+    ids=str,
+)
+def test_weights_that_cannot_be_used(
+    numbered: gp.GPUPreloadDataset, weights: Any, what: str
+) -> None:
+    """Weights are checked when the loader is made."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(numbered, weights=weights)
+    assert str(raised.value) == (
+        f"{what}expected one number for each of the 100 samples, 0 or more, not all of them 0, or "
+        "'balanced'."
+    )
+
+
+# --- samplers
+
+
+SAMPLERS = {
+    "sequential": SequentialSampler(range(100)),
+    "random": RandomSampler(range(100), generator=torch.Generator().manual_seed(3)),
+    "subset": SubsetRandomSampler([5, 3, 8], generator=torch.Generator().manual_seed(3)),
+    "weighted": WeightedRandomSampler([1.0] * 100, 250, generator=torch.Generator().manual_seed(3)),
+    "a list": [3, -1, 3],
+    "tensors": list(torch.tensor([7, 9])),
+}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_any_sampler_says_the_order(numbered: gp.GPUPreloadDataset, sampler: Any) -> None:
+    """A Loader serves what the sampler gives, in its order, in batches of the size asked for."""
+    generator = getattr(sampler, "generator", None)
+    if generator is not None:
+        generator.manual_seed(3)
+    expected = [int(i) % 100 for i in sampler]
+    if generator is not None:
+        generator.manual_seed(3)
+    loader = gp.Loader(numbered, 4, sampler=sampler)
+    assert numbers(loader) == expected
+    assert len(loader) == -(-len(expected) // 4)
+    assert [len(images) for images, _ in loader][:-1] == [4] * (len(loader) - 1)
+
+
+def test_drop_last_holds_for_samplers(numbered: gp.GPUPreloadDataset) -> None:
+    """drop_last leaves out what of a sampler makes no whole batch."""
+    assert numbers(gp.Loader(numbered, 4, sampler=range(9), drop_last=True)) == list(range(8))
+    assert list(gp.Loader(numbered, 4, sampler=[])) == []
+
+
+def test_a_sampler_with_set_epoch_is_told_the_epoch(numbered: gp.GPUPreloadDataset) -> None:
+    """A DistributedSampler shuffles anew in each epoch, though nobody calls its set_epoch."""
+    sampler = DistributedSampler(range(100), num_replicas=2, rank=1, seed=4)
+    loader = gp.Loader(numbered, 16, sampler=sampler)
+    found = [numbers(loader) for _ in range(2)]
+    for epoch, listed in enumerate(found):
+        sampler.set_epoch(epoch)
+        assert listed == list(sampler)
+    assert found[0] != found[1]
+
+
+def test_repeats_of_a_sampler_are_drawn_anew(drawn: gp.GPUPreloadDataset) -> None:
+    """A sampler with replacement gives a sample another picture each time."""
+    images = epoch_of(gp.Loader(drawn, 2, sampler=[5] * 9))
+    assert len({image.numpy().tobytes() for image in images}) > 6
+    assert torch.equal(images[8:], drawn.replay(0, [5], occurrence=8))
+
+
+def without_end() -> Any:
+    """Give numbers once."""
+    yield 0
+
+
+WRONG = {
+    "a generator": (without_end(), "generator"),
+    "batches": (
+        BatchSampler(range(9), 3, drop_last=False),
+        "torch.utils.data.sampler.BatchSampler",
+    ),
+    "a number": (3, "int"),
+}
+
+
+@pytest.mark.parametrize(("sampler", "what"), WRONG.values(), ids=WRONG)
+def test_samplers_that_cannot_be_used(
+    numbered: gp.GPUPreloadDataset, sampler: Any, what: str
+) -> None:
+    """What gives batches, or can be gone through once, is no sampler."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(numbered, sampler=sampler)
+    assert str(raised.value) == (
+        f"sampler is {what}; expected a torch.utils.data.Sampler of sample numbers, or another "
+        "iterable of ints that each epoch can go through anew, such as a list. Leave making "
+        "batches to the Loader's batch_size."
+    )
+
+
+def test_a_sampler_that_gives_no_numbers(numbered: gp.GPUPreloadDataset) -> None:
+    """What a sampler gives must be numbers of samples that are there."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        next(iter(gp.Loader(numbered, sampler=[[0, 1]])))
+    assert str(raised.value) == (
+        "sampler gave list; expected an int, the number of a sample. Leave making batches to the "
+        "Loader's batch_size."
+    )
+    with pytest.raises(IndexError, match=r"index 100 is out of range for 100 images\."):
+        next(iter(gp.Loader(numbered, sampler=[100])))
+
+
+@pytest.mark.parametrize(
+    ("other", "named"), [({"shuffle": True}, "shuffle=True"), ({"weights": [1] * 100}, "weights")]
+)
+def test_one_order_at_a_time(
+    numbered: gp.GPUPreloadDataset, other: dict[str, Any], named: str
+) -> None:
+    """A sampler excludes shuffle and weights."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(numbered, sampler=[0], **other)
+    assert str(raised.value) == (
+        f"sampler and {named} were both given, and each says in which order samples are served. "
+        "Pass one of them."
+    )
+
+
+# --- indices
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"shuffle": True}, {"weights": "balanced"}, {"sampler": [4, 4, 99]}],
+    ids=["in order", "shuffled", "weights", "sampler"],
+)
+def test_indices_come_with_the_batch(
+    numbered: gp.GPUPreloadDataset, settings: dict[str, Any]
+) -> None:
+    """with_indices adds which samples these are; writing to them changes nothing."""
+    for images, labels, indices in gp.Loader(numbered, 7, with_indices=True, **settings):
+        assert indices.dtype == torch.int64
+        assert torch.equal(images.flatten().long(), indices)
+        assert labels.tolist() == [LABELS[i] for i in indices]
+        indices.zero_()
+
+
+def test_indices_are_the_loaders_datasets(numbered: gp.GPUPreloadDataset) -> None:
+    """Of a subset, indices count in the subset, so that loader.dataset takes them."""
+    loader = gp.Loader(numbered.subset([70, 20, 90]), 2, shuffle=True, with_indices=True)
+    for images, _, indices in loader:
+        assert torch.equal(loader.dataset.images[indices], images)
+
+
+def test_indices_come_with_mixed_batches(drawn: gp.GPUPreloadDataset) -> None:
+    """Mixing leaves the indices as they are, and soft labels keep their place."""
+    floats = drawn.with_transform(None)
+    floats.transform = v2.Compose([v2.Resize((20, 20)), v2.ToImage(), v2.ToDtype(torch.float32)])
+    loader = gp.Loader(floats, 5, mix=v2.CutMix(num_classes=3), with_indices=True)
+    found = list(loader)
+    assert [tuple(labels.shape) for _, labels, _ in found] == [(5, 3), (5, 3), (2, 3)]
+    assert torch.cat([indices for _, _, indices in found]).tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 999, 1000, 5000])
+def test_occurrences_of_many(n: int) -> None:
+    """However many samples there are, each occurrence is counted as by hand."""
+    generator = torch.Generator().manual_seed(n)
+    indices = torch.randint(0, max(1, n // 3), (n,), generator=generator)
+    seen: Counter[int] = Counter()
+    expected = []
+    for index in indices.tolist():
+        expected.append(seen[index])
+        seen[index] += 1
+    found = occurrences(indices)
+    assert (found.tolist() if isinstance(found, Tensor) else [found] * n) == expected
