@@ -7,12 +7,14 @@ import gc
 import io
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from ipywidgets import Widget
 from PIL import Image
 from torchvision.transforms import v2
 from transform_examples import Make, examples
@@ -31,6 +33,13 @@ STEPS = [
     v2.ToImage(),
     v2.ToDtype(torch.float32, scale=True),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _no_widget_is_left() -> Iterator[None]:
+    """ipywidgets keeps every widget that is not closed, and so the dataset that it shows."""
+    yield
+    Widget.close_all()
 
 
 @pytest.fixture(scope="module")
