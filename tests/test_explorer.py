@@ -37,7 +37,7 @@ STEPS = [
 
 @pytest.fixture(autouse=True)
 def _no_widget_is_left() -> Iterator[None]:
-    """ipywidgets keeps every widget that is not closed, and so the dataset that it shows."""
+    """A widget that is not closed is kept by ipywidgets, and with it the dataset that it shows."""
     yield
     Widget.close_all()
 
