@@ -29,8 +29,8 @@ ORDER = [
     *("chains", "batch_checks", "per_sample", "arguments", "resident", "plan", "report"),
     *("bar", "pool", "filling", "gaps", "cache_file", "cache_key", "cache", "store", "check"),
     *("fetched", "selection", "view", "clock", "floats", "serving", "dataset", "preloading"),
-    *("ranks", "order", "blocks", "progress", "loader", "parameters", "repeats"),
-    *("frozen", "figure", "shared", "timing", "show", "explore", "photos"),
+    *("ranks", "order", "blocks", "progress", "loader_arguments", "loader", "parameters"),
+    *("repeats", "frozen", "figure", "shared", "timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = [

@@ -73,6 +73,7 @@ class Settings:
     Attributes:
         device: where the images will be.
         seed: of the random draws.
+        is_seed_drawn: whether it was drawn, for none was given.
         workers: number of decoding threads.
         progress: whether a bar is shown.
         cache: where the filled store is kept.
@@ -80,6 +81,7 @@ class Settings:
 
     device: torch.device
     seed: int
+    is_seed_drawn: bool
     workers: int
     progress: bool
     cache: CacheChoice
@@ -101,11 +103,12 @@ class Settings:
             ArgumentError: another argument has a value that cannot be used.
         """
         found, n_threads = resolve_device(device), resolve_workers(workers)
+        is_drawn = seed is None
         if seed is None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu"))
         draws.key_of(seed, 0, 0)  # refuses a seed out of range
         choice = CacheChoice.checked(cache, cache_key)
-        return cls(found, int(seed), n_threads, progress, choice)
+        return cls(found, int(seed), is_drawn, n_threads, progress, choice)
 
 
 def resolve_workers(workers: int | None) -> int:

@@ -117,7 +117,7 @@ class GPUPreloadDataset(ResidentDataset):
         return self
 
     def _load(self, kept: Cache, plan: Plan, settings: Settings) -> None:
-        self.seed = settings.seed
+        self.seed, self.is_seed_drawn = settings.seed, settings.is_seed_drawn
         workers, progress = settings.workers, settings.progress
         with letting_go():
             store = load(kept.source, plan, workers=workers, progress=progress, cached=kept.read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,18 +11,21 @@ from torch.utils.data import Subset
 
 from gpupreload import draws
 from gpupreload.blocks import Blocks, Drawing
-from gpupreload.chains import MixStep, read_mixing
 from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
-from gpupreload.errors import ArgumentError, FreedError, LoadingError, TransformError
-from gpupreload.fetched import IGNORED_TRANSFORM, has_ignored_transform
-from gpupreload.order import AsNumbered, BySampler, Order, sampled
+from gpupreload.errors import ArgumentError, FreedError
+from gpupreload.loader_arguments import (
+    check_batch_size,
+    check_format,
+    check_no_workers,
+    checked_mix,
+    resident,
+)
+from gpupreload.order import AsNumbered, BySampler, Order, check_no_rank, sampled
 from gpupreload.per_sample import draw_mix
-from gpupreload.progress import Progress
-from gpupreload.source import describe
+from gpupreload.progress import Progress, resumed, saved
+from gpupreload.ranks import ALL, Ranks, Share, Uneven
 from gpupreload.stages import Rows, occurrences
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 class Loader:
@@ -44,6 +47,14 @@ class Loader:
             samples, with replacement, in proportion to these. "balanced" draws from every class as
             often. A sample that comes again in an epoch is augmented anew.
         seed: of order and draws; None takes the dataset's.
+        rank, world_size: the number of this process, from 0, and how many there are; None takes
+            them from `torch.distributed`, where that is initialised. Of each epoch's order, which
+            is the same everywhere, a rank serves every `world_size`-th sample. (A sampler is taken
+            to give what this process serves.)
+        uneven: what becomes of samples that do not divide evenly among the ranks: "drop" leaves
+            them out of this epoch, so that all have as many batches, as training needs; "exact"
+            serves each sample once over all ranks. None takes "drop" with shuffle or weights,
+            else "exact".
         mix: `v2.MixUp`, `v2.CutMix`, or a `RandomChoice` between such, run last, on the images that
             come together in a batch, each row with its own weight. Labels are then soft: float32
             [N, num_classes]. MixUp needs a transform that makes floats.
@@ -89,6 +100,9 @@ class Loader:
         sampler: Iterable[int] | None = None,
         weights: Any = None,
         seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        uneven: Uneven | None = None,
         mix: Any = None,
         dtype: torch.dtype = torch.float32,
         memory_format: torch.memory_format = torch.contiguous_format,
@@ -97,21 +111,26 @@ class Loader:
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        _check_batch_size(batch_size)
-        _check_format(dtype, memory_format)
-        _check_no_workers(num_workers, pin_memory)
-        self.dataset, self.batch_size = _resident(dataset), batch_size
+        check_batch_size(batch_size)
+        check_format(dtype, memory_format)
+        check_no_workers(num_workers, pin_memory)
+        self.dataset, self.batch_size = resident(dataset), batch_size
         self.shuffle, self.drop_last = shuffle, drop_last
         self.seed = self.dataset.seed if seed is None else seed
+        self._is_seed_drawn = seed is None and self.dataset.is_seed_drawn
         draws.key_of(self.seed, 0, 0)  # refuses a seed out of range
         self.mix = mix
-        self.mix_step = None if mix is None else _checked_mix(mix, self.dataset)
+        self.mix_step = None if mix is None else checked_mix(mix, self.dataset)
         self._sampled = sampled(self.dataset.view, shuffle, weights, sampler)
+        is_training = shuffle or weights is not None
+        self._ranks = Ranks.checked(rank, world_size, uneven, is_training=is_training)
+        check_no_rank(self._sampled, rank)
         self._with_indices = with_indices
         self._blocks = Blocks(dtype, memory_format, reuse_buffers)
         self._next_epoch = 0
         self._progress: Progress | None = None
         self._resumed: Progress | None = None
+        self._check_seed()
 
     @property
     def epoch(self) -> int:
@@ -129,8 +148,8 @@ class Loader:
         self._next_epoch, self._progress, self._resumed = epoch, None, None
 
     def __len__(self) -> int:
-        """The number of batches in an epoch."""
-        whole, rest = divmod(len(self._order), self.batch_size)
+        """The number of batches in an epoch, in this process."""
+        whole, rest = divmod(self._share.n_of(len(self._order)), self.batch_size)
         return whole if self.drop_last or not rest else whole + 1
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
@@ -145,6 +164,63 @@ class Loader:
         if self._sampled is not None:
             return self._sampled
         return AsNumbered(len(self.dataset), shuffle=self.shuffle)
+
+    @property
+    def _share(self) -> Share:
+        # a sampler of the caller's own gives what this process serves
+        return ALL if isinstance(self._sampled, BySampler) else self._ranks.share
+
+    def _check_seed(self) -> None:
+        depends = self.shuffle or self._sampled is not None or self.dataset.each_batch.n_drawing
+        world_size = self._share.world_size
+        if world_size > 1 and depends and self._is_seed_drawn:
+            raise ArgumentError(
+                f"seed is None, and each of the {world_size} processes drew another: their orders "
+                "would not fit together. Pass the same seed= to gpupreload.Loader, or to "
+                "gpupreload.preload, in all of them."
+            )
+
+    # --- stopping and going on
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far this loader is: plain numbers and texts, to be saved with a model's state.
+
+        Taken in the middle of an epoch, after a batch was served, it leads to the batches that come
+        next; after the last one, or before the first, to the next epoch. So it does after an epoch
+        was left early: call `set_epoch` first to pass the rest over. Only a sampler's numbers are
+        part of it, as a tensor; every other order is a function of seed and epoch. In several
+        processes it is the same in each.
+        """
+        begun = Progress(self._next_epoch, self.batch_size)
+        return saved(self._resumed or self._progress or begun, self.seed, self._settings)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next `iter(loader)` go on where another loader was when `state` was taken.
+
+        The batches left of that epoch are those that would have come, with their augmentation, and
+        in the batch size that the epoch was begun with; later epochs follow this loader's settings.
+        The state's seed is taken over.
+
+        Raises:
+            ArgumentError: `state` is no such thing, or was taken in the middle of an epoch of a
+                loader over other samples, in another order, or in another number of processes.
+        """
+        progress = resumed(state, self._settings)
+        self.set_epoch(progress.epoch)
+        self.seed, self._is_seed_drawn = state["seed"], False
+        self._resumed = progress if progress.n_batches else None
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What must be the same for the rest of an epoch to be the same."""
+        share = self._share
+        return {
+            "samples": self.dataset.view.name,
+            "order": self._order.name,
+            "drop_last": self.drop_last,
+            "world_size": share.world_size,
+            "uneven": share.uneven if share.world_size > 1 else None,
+        }
 
     # --- batches
 
@@ -170,21 +246,22 @@ class Loader:
 
     def _epoch_of(self, progress: Progress) -> tuple[Tensor, Rows]:
         """The positions of the samples that are left of an epoch, and what they draw from."""
-        positions, view = progress.positions, self.dataset.view
-        order = self._order
+        self._check_seed()
+        order, share, positions = self._order, self._share, progress.positions
         if positions is None:
             positions = order.of(self.seed, progress.epoch)
         if isinstance(order, BySampler):
             progress.positions = positions
+        view = self.dataset.view
         numbers = view.numbers_of(positions)
         may_repeat = order.may_repeat or view.has_repeats
-        rows = Rows(self.seed, progress.epoch, numbers, occurrences(numbers) if may_repeat else 0)
-        n_served = progress.n_batches * progress.batch_size
-        end = len(positions)
-        if self.drop_last:
-            end -= end % progress.batch_size
-        left = slice(min(n_served, end), end)
-        return positions[left], rows.part(left)
+        # counted over all ranks, so that a picture does not depend on how many there are
+        occurrence = occurrences(numbers) if may_repeat else 0
+        if isinstance(occurrence, Tensor):
+            occurrence = share.of(occurrence)
+        rows = Rows(self.seed, progress.epoch, share.of(numbers), occurrence)
+        left = progress.left(len(rows.indices), drop_last=self.drop_last)
+        return share.of(positions)[left], rows.part(left)
 
     def _mixed(
         self, batches: Iterable[tuple[Tensor, ...]], rows: Rows, size: int
@@ -202,81 +279,3 @@ class Loader:
         except FreedError:
             return "Loader: its dataset was freed"
         return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
-
-
-def _resident(dataset: Any) -> GPUPreloadDataset:
-    """The dataset itself, or of a torch `Subset` of one the part of it, over the same memory."""
-    if isinstance(dataset, GPUPreloadDataset):
-        return dataset
-    held = _within(dataset)
-    if not isinstance(held, GPUPreloadDataset):
-        raise ArgumentError(
-            f"dataset is {describe(dataset)}; expected a GPUPreloadDataset, as "
-            "gpupreload.preload(data, transform) returns. torch.utils.data.DataLoader takes others."
-        )
-    if type(dataset).__getitem__ is not Subset.__getitem__:
-        raise ArgumentError(
-            f"dataset is {describe(dataset)}, a Subset with a way of reading of its own, which a "
-            "Loader would pass over. Pass dataset.subset(indices).with_transform(transform), or "
-            "use torch.utils.data.DataLoader."
-        )
-    if has_ignored_transform(dataset):
-        raise TransformError(IGNORED_TRANSFORM)
-    return _resident(dataset.dataset).subset(dataset.indices)
-
-
-def _within(dataset: Any) -> Any:
-    """What a torch `Subset`, also one of another, is taken from."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    return dataset
-
-
-def _check_batch_size(batch_size: Any) -> None:
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ArgumentError(
-            f"batch_size is {batch_size!r}; expected the number of images in a batch, 1 or more."
-        )
-
-
-def _checked_mix(mix: Any, dataset: GPUPreloadDataset) -> MixStep:
-    """Read what mixes; on an accelerator a label that is no class could only give NaN later."""
-    step = read_mixing(mix)
-    n_classes = step.mixing.num_classes
-    if n_classes is None:
-        raise ArgumentError(
-            f"mix is {step.name}, whose num_classes is None; expected the number of classes, for "
-            f"the labels are mixed too. Pass num_classes={len(dataset.classes)} to it."
-        )
-    if dataset.targets and max(dataset.targets) >= n_classes:
-        raise ArgumentError(
-            f"mix is {step.name}, but labels run up to {max(dataset.targets)}; expected "
-            f"num_classes to be larger. Pass num_classes={len(dataset.classes)} to it."
-        )
-    return step
-
-
-def _check_format(dtype: Any, memory_format: Any) -> None:
-    if dtype not in _DTYPES:
-        raise ArgumentError(
-            f"dtype is {dtype!r}; expected torch.float32, float16, bfloat16 or float64. For uint8, "
-            "leave the steps that make floats out of the transform."
-        )
-    if memory_format not in (torch.contiguous_format, torch.channels_last):
-        raise ArgumentError(
-            f"memory_format is {memory_format!r}; expected torch.contiguous_format or "
-            "torch.channels_last."
-        )
-
-
-def _check_no_workers(num_workers: int, pin_memory: bool) -> None:
-    if num_workers:
-        raise LoadingError(
-            f"num_workers is {num_workers}, but a Loader has no worker processes: the images are "
-            "on the device already. Leave num_workers out."
-        )
-    if pin_memory:
-        raise LoadingError(
-            "pin_memory is True, but there is nothing to pin: the images are on the device "
-            "already. Leave pin_memory out."
-        )

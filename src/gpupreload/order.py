@@ -121,6 +121,15 @@ def sampled(view: View, shuffle: bool, weights: Any, sampler: Any) -> Weighted |
     return None
 
 
+def check_no_rank(order: Order | None, rank: int | None) -> None:
+    """Refuse a rank beside a sampler, which says by itself what each process serves."""
+    if isinstance(order, BySampler) and rank is not None:
+        raise ArgumentError(
+            "sampler and rank were both given, and a sampler says by itself what this process "
+            "serves. Leave rank= and world_size= out, or use shuffle=True or weights= instead."
+        )
+
+
 def _position(index: Any) -> int:
     try:
         return operator.index(index)

@@ -31,7 +31,7 @@ class Progress:
         epoch: its number.
         batch_size: that it was begun with.
         n_batches: how many batches were served.
-        is_over: whether no more will be: all were served, or the epoch was left early.
+        n_total: how many it has in this process; None before the first.
         positions: of all samples of the epoch, where they are no function of seed and epoch: those
             of a sampler of the caller's own.
     """
@@ -39,13 +39,20 @@ class Progress:
     epoch: int
     batch_size: int
     n_batches: int = 0
-    is_over: bool = False
+    n_total: int | None = None
     positions: Tensor | None = None
+
+    def left(self, n_samples: int, *, drop_last: bool) -> slice:
+        """Which samples of this process's share of the epoch are still to be served."""
+        whole = n_samples // self.batch_size
+        self.n_total = whole if drop_last else -(-n_samples // self.batch_size)
+        end = whole * self.batch_size if drop_last else n_samples
+        return slice(min(self.n_batches * self.batch_size, end), end)
 
 
 def saved(progress: Progress, seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Write down how far a loader is; `settings` are those that `_MUST_AGREE` names."""
-    if progress.is_over:
+    if progress.n_total is not None and progress.n_batches >= progress.n_total:
         progress = Progress(progress.epoch + 1, progress.batch_size)
     state = {
         "version": _VERSION,

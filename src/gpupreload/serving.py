@@ -36,6 +36,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
         samples: (path, label) of each image, or None where there are no paths.
         imgs: the same, as `ImageFolder` names it too.
         seed: of the random draws.
+        is_seed_drawn: whether that was drawn, for none was given.
         steps: which step runs when, and why; a table.
     """
 
@@ -44,6 +45,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
     samples: list[tuple[str, int]] | None
     imgs: list[tuple[str, int]] | None
     seed: int
+    is_seed_drawn: bool
     steps: Steps
     _view: View | None
     _source: Source | None

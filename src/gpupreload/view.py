@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import cached_property
 
 import torch
@@ -48,6 +49,13 @@ class View:
     def numbers(self) -> Tensor:
         """The number in the whole dataset of each sample, int64 [N] on the CPU."""
         return self.numbers_of(torch.arange(len(self), device="cpu"))
+
+    @cached_property
+    def name(self) -> str:
+        """A short text that tells which samples, by their numbers, of how many."""
+        if self.is_whole:
+            return f"{len(self)}"
+        return f"{len(self)} ({zlib.crc32(self.numbers.numpy().data):08x})"
 
     @cached_property
     def has_repeats(self) -> bool:

@@ -1,0 +1,97 @@
+"""The arguments of a `Loader`, checked when it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import Subset
+
+from gpupreload.chains import MixStep, read_mixing
+from gpupreload.dataset import GPUPreloadDataset
+from gpupreload.errors import ArgumentError, LoadingError, TransformError
+from gpupreload.fetched import IGNORED_TRANSFORM, has_ignored_transform
+from gpupreload.source import describe
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def resident(dataset: Any) -> GPUPreloadDataset:
+    """The dataset itself, or of a torch `Subset` of one the part of it, over the same memory."""
+    if isinstance(dataset, GPUPreloadDataset):
+        return dataset
+    held = _within(dataset)
+    if not isinstance(held, GPUPreloadDataset):
+        raise ArgumentError(
+            f"dataset is {describe(dataset)}; expected a GPUPreloadDataset, as "
+            "gpupreload.preload(data, transform) returns. torch.utils.data.DataLoader takes others."
+        )
+    if type(dataset).__getitem__ is not Subset.__getitem__:
+        raise ArgumentError(
+            f"dataset is {describe(dataset)}, a Subset with a way of reading of its own, which a "
+            "Loader would pass over. Pass dataset.subset(indices).with_transform(transform), or "
+            "use torch.utils.data.DataLoader."
+        )
+    if has_ignored_transform(dataset):
+        raise TransformError(IGNORED_TRANSFORM)
+    return resident(dataset.dataset).subset(dataset.indices)
+
+
+def _within(dataset: Any) -> Any:
+    """What a torch `Subset`, also one of another, is taken from."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def check_batch_size(batch_size: Any) -> None:
+    """Raise an `ArgumentError` where it is no number of images."""
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ArgumentError(
+            f"batch_size is {batch_size!r}; expected the number of images in a batch, 1 or more."
+        )
+
+
+def checked_mix(mix: Any, dataset: GPUPreloadDataset) -> MixStep:
+    """Read what mixes; on an accelerator a label that is no class could only give NaN later."""
+    step = read_mixing(mix)
+    n_classes = step.mixing.num_classes
+    if n_classes is None:
+        raise ArgumentError(
+            f"mix is {step.name}, whose num_classes is None; expected the number of classes, for "
+            f"the labels are mixed too. Pass num_classes={len(dataset.classes)} to it."
+        )
+    if dataset.targets and max(dataset.targets) >= n_classes:
+        raise ArgumentError(
+            f"mix is {step.name}, but labels run up to {max(dataset.targets)}; expected "
+            f"num_classes to be larger. Pass num_classes={len(dataset.classes)} to it."
+        )
+    return step
+
+
+def check_format(dtype: Any, memory_format: Any) -> None:
+    """Raise an `ArgumentError` for a dtype or memory format that batches cannot have."""
+    if dtype not in _DTYPES:
+        raise ArgumentError(
+            f"dtype is {dtype!r}; expected torch.float32, float16, bfloat16 or float64. For uint8, "
+            "leave the steps that make floats out of the transform."
+        )
+    if memory_format not in (torch.contiguous_format, torch.channels_last):
+        raise ArgumentError(
+            f"memory_format is {memory_format!r}; expected torch.contiguous_format or "
+            "torch.channels_last."
+        )
+
+
+def check_no_workers(num_workers: int, pin_memory: bool) -> None:
+    """Raise a `LoadingError` where workers or pinned memory are asked for."""
+    if num_workers:
+        raise LoadingError(
+            f"num_workers is {num_workers}, but a Loader has no worker processes: the images are "
+            "on the device already. Leave num_workers out."
+        )
+    if pin_memory:
+        raise LoadingError(
+            "pin_memory is True, but there is nothing to pin: the images are on the device "
+            "already. Leave pin_memory out."
+        )
