@@ -7,7 +7,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,15 @@ from gpupreload.arguments import CacheChoice, cache_folder
 from gpupreload.cache_file import Contents, UnusableError
 from gpupreload.cache_key import key_of_once, key_of_source, why_no_key
 from gpupreload.errors import GPUPreloadError, UnreadableError
+from gpupreload.lock import TimedOutError, filling
 from gpupreload.source import Source
 from gpupreload.steps import Steps
 from gpupreload.table import in_units
 from gpupreload.tree import printable
 
-_OURS = re.compile(r"\.?[0-9a-f]{32}-[0-9a-f]{32}(\.safetensors|-.*\.part)")
+_OURS = re.compile(r"\.?[0-9a-f]{32}-[0-9a-f]{32}(\.safetensors|\.lock|-.*\.part)")
+# for another process that fills the same file; a decoded ImageNet takes less
+_SECONDS_TO_WAIT = 1800.0
 
 
 def clear_cache(cache: str | os.PathLike[str] | None = None) -> int:
@@ -97,6 +100,23 @@ class Cache:
         self._path = self._choice.folder / f"{self._source_key}-{once_key}.safetensors"
         self.outcome = "Cache: not needed, for these images were in memory already."
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Fill the file in one process at a time, where it is not there; the others wait.
+
+        So the ranks of a training decode once for a machine. What a process that died has left
+        half written is deleted.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._path is not None:
+                try:
+                    is_held = stack.enter_context(filling(self._path, _SECONDS_TO_WAIT))
+                except TimedOutError:
+                    self._warn_of_waiting()
+                else:
+                    self._tidy(self._path if is_held else None)
+            yield
+
     def read(self, images: Tensor, labels: Tensor, workers: int) -> bool:
         """Fill images and labels from the file, if it has them; return whether it had."""
         if self._path is None:
@@ -132,6 +152,18 @@ class Cache:
         self.outcome += (
             f" Written: {in_units(self._path.stat().st_size)} to {self._path}; "
             f"clear_cache deletes {in_units(n_bytes)} there."
+        )
+
+    def _tidy(self, path: Path | None) -> None:
+        for part in path.parent.glob(f".{path.stem}-*.part") if path is not None else ():
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+    def _warn_of_waiting(self) -> None:
+        warnings.warn(
+            f"Another process has been filling {self._path} for {_SECONDS_TO_WAIT:,.0f} s. The "
+            "images are loaded here without waiting any longer.",
+            stacklevel=2,
         )
 
     def _known(self, folder: Path) -> Source | None:

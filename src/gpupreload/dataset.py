@@ -126,6 +126,12 @@ class GPUPreloadDataset(ResidentDataset):
         source = kept.source.without(store.skipped)
         with letting_go():
             kept.write(store.images, store.labels_on_cpu, source)
+        with kept.alone():
+            store = load(kept.source, plan, workers=workers, progress=progress, cached=kept.read)
+            store.hold(self)
+            source = kept.source.without(store.skipped)
+            kept.write(store.images, store.labels_on_cpu, source)
+        self._view, self._clock = View(store), Clock()
         self.report = report_on(source, kept.outcome)
         if settings.progress and self.report.has_news:
             show(self.report)
