@@ -23,7 +23,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import gpupreload as gp
-from gpupreload import cache_file, cache_key, decode
+from gpupreload import cache_file, cache_key, cache_writing, decode
 
 SIZE = v2.Resize((10, 12))
 NOTHING = "nothing is kept of these files as they are now, read this way"
@@ -427,12 +427,12 @@ def test_images_of_another_size_are_not_taken(photos: Path, kept: Path) -> None:
     preload(photos, kept)
     path = only_file(kept)
     contents = cache_file.look(path)
-    cache_file.write(path, torch.zeros(12, 3, 5, 5), contents.labels, contents.facts)
+    cache_writing.write(path, torch.zeros(12, 3, 5, 5), contents.labels, contents.facts)
     again = preload(photos, kept)
     assert why_miss(again) == "the file there holds images of another size"
 
 
-@pytest.mark.parametrize("dtype", cache_file._DTYPES)
+@pytest.mark.parametrize("dtype", cache_file.DTYPES)
 @pytest.mark.parametrize("on_host", [True, False])
 def test_every_dtype_and_device_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, on_host: bool
@@ -444,7 +444,7 @@ def test_every_dtype_and_device_comes_back(
     for n_bytes in (1, 500, 1 << 20):
         monkeypatch.setattr(cache_file, "_BLOCK_BYTES", n_bytes)
         path = tmp_path / f"{n_bytes}.safetensors"
-        cache_file.write(path, images, labels, '{"é": 1}')
+        cache_writing.write(path, images, labels, '{"é": 1}')
         contents = cache_file.look(path)
         assert (contents.facts, contents.labels.tolist()) == ('{"é": 1}', labels.tolist())
         filled = torch.zeros_like(images)
@@ -457,7 +457,7 @@ def test_where_there_is_no_preadv(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Systems without reads at a place read the same."""
     images = torch.arange(3600).to(torch.uint8).reshape(100, 3, 3, 4)
     path = tmp_path / "a.safetensors"
-    cache_file.write(path, images, torch.arange(100), "")
+    cache_writing.write(path, images, torch.arange(100), "")
     monkeypatch.delattr(os, "preadv", raising=False)
     filled = torch.zeros_like(images)
     cache_file.read(cache_file.look(path), filled, workers=2)
@@ -468,7 +468,7 @@ def test_a_file_that_shrinks_meanwhile_is_noticed(tmp_path: Path) -> None:
     """A file that was whole when it was looked at, and is not any more, is no hit."""
     images = torch.zeros(100, 3, 3, 4)
     path = tmp_path / "a.safetensors"
-    cache_file.write(path, images, torch.arange(100), "")
+    cache_writing.write(path, images, torch.arange(100), "")
     contents = cache_file.look(path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(cache_file.UnusableError):

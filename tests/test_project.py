@@ -27,11 +27,11 @@ ORDER = [
     *("fast", "settings", "leaves", "probe", "made_up", "trace", "refusals", "division"),
     *("parts", "steps", "splitmix", "draws", "functional", "native", "stages", "one_pass"),
     *("chains", "batch_checks", "per_sample", "arguments", "resident", "plan", "report"),
-    *("bar", "pool", "filling", "gaps", "cache_file", "cache_key", "lock", "cache", "store"),
-    *("check", "fetched", "selection", "view", "clock", "floats", "serving", "dataset"),
-    *("preloading", "ranks", "order", "blocks", "progress", "loader_arguments", "loader"),
-    *("parameters", "repeats", "frozen", "figure", "shared", "timing", "show", "explore"),
-    "photos",
+    *("bar", "pool", "filling", "gaps", "cache_file", "cache_writing", "cache_key", "lock"),
+    *("cache", "store", "check", "fetched", "selection", "view", "clock", "floats"),
+    *("serving", "dataset", "preloading", "ranks", "order", "blocks", "progress"),
+    *("loader_arguments", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
+    *("timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = [

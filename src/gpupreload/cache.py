@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gpupreload import cache_file
+from gpupreload import cache_file, cache_writing
 from gpupreload.arguments import CacheChoice, cache_folder
 from gpupreload.cache_file import Contents, UnusableError
 from gpupreload.cache_key import key_of_once, key_of_source, why_no_key
@@ -142,7 +142,7 @@ class Cache:
         if self._path is None or "miss" not in self.outcome:
             return
         try:
-            cache_file.write(self._path, images, labels, self._facts(source))
+            cache_writing.write(self._path, images, labels, self._facts(source))
         except OSError as error:
             why = f"The cache in {self._path.parent} cannot be written: {error.strerror or error}."
             self.outcome += f" {why}"

@@ -1,27 +1,29 @@
-"""One store in one safetensors file, with checksums: written whole or not at all, never trusted.
+"""One store in one safetensors file, with checksums: never trusted.
 
-Beside `images` and `labels` the file holds `checksums`: the CRC-32 of each block of about 1 MiB of
-the images, and at the end that of all the rest. safetensors has none of its own.
+Beside `images` and `labels` the file holds `facts`, a text in UTF-8, and `checksums`: the CRC-32 of
+each block of about 1 MiB of the images, and at the end that of all the rest. safetensors has none
+of its own. The images come first, so that they can be written before the rest is known.
 
-The images are read into memory, not mapped: 55 MiB took 20 ms, checksums verified by two threads,
+Images that go to memory are read, not mapped: 55 MiB took 20 ms, checksums verified by two threads,
 where copying them from a map took 26 ms; a map counts as memory of the process while it is read,
-and ends the process when the file is cut short meanwhile.
+and ends the process when the file is cut short meanwhile. They are mapped only where they are to
+stay in the file.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
+import mmap
 import os
-import tempfile
+import sys
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -29,10 +31,10 @@ from torch import Tensor
 from gpupreload import host
 from gpupreload.pool import threads
 
-_FORMAT = "gpupreload store 1"
+FORMAT = "gpupreload store 2"
 _BLOCK_BYTES = 1 << 20
-_BLOCKS_AT_A_TIME = 16
-_DTYPES = {
+BLOCKS_AT_A_TIME = 16
+DTYPES = {
     torch.uint8: "U8",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
@@ -78,12 +80,13 @@ def look(path: Path) -> Contents:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
+            if metadata.get("format") != FORMAT:
                 raise UnusableError("the file there is of another kind or version")
             if metadata.get("key") != path.stem:
                 raise UnusableError("the file there was written for others")
             labels = file.get_tensor("labels").clone()
             checksums = file.get_tensor("checksums").tolist()
+            facts = bytes(bytes_of(file.get_tensor("facts"))).decode()
             images = file.get_slice("images")
             shape, dtype = tuple(images.get_shape()), str(images.get_dtype())
         start = _start_of_images(path)
@@ -93,8 +96,7 @@ def look(path: Path) -> Contents:
         raise
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnusableError(f"the file there is damaged ({error})") from None
-    facts = metadata.get("facts", "")
-    if not checksums or checksums.pop() != _checksum_of_rest(path.stem, facts, labels, checksums):
+    if not checksums or checksums.pop() != checksum_of_rest(path.stem, facts, labels, checksums):
         raise UnusableError("the file there is damaged (a checksum does not match)")
     return Contents(path, facts, labels, shape, dtype, start, checksums)
 
@@ -111,7 +113,7 @@ def read(contents: Contents, images: Tensor, workers: int) -> None:
         UnusableError: the file holds images of another shape or dtype, or is damaged. What
             `images` holds is then of no use.
     """
-    if contents.shape != tuple(images.shape) or contents.dtype != _DTYPES.get(images.dtype):
+    if contents.shape != tuple(images.shape) or contents.dtype != DTYPES.get(images.dtype):
         raise UnusableError("the file there holds images of another size")
     try:
         with contents.path.open("rb", buffering=0) as file:
@@ -128,11 +130,11 @@ class _Reader:
     def __init__(self, file: BinaryIO, contents: Contents, images: Tensor) -> None:
         self.is_stopped = False
         self._file, self._contents, self._images = file, contents, images
-        self._rows_of_block = _rows_of_block(images)
+        self._rows_of_block = rows_of_block(images[:1].nbytes)
 
     def read_all(self, pool: ThreadPoolExecutor) -> None:
         on_host = _is_on_host(self._images)
-        n_rows = len(self._images) if on_host else self._rows_of_block * _BLOCKS_AT_A_TIME
+        n_rows = len(self._images) if on_host else self._rows_of_block * BLOCKS_AT_A_TIME
         for start in range(0, len(self._images), max(1, n_rows)):
             rows = self._images[start : start + n_rows]
             staged = rows if on_host else host.empty(tuple(rows.shape), rows.dtype)
@@ -147,11 +149,16 @@ class _Reader:
         """Read one block; return whether it is as it was written."""
         if self.is_stopped:
             return False
-        data = _bytes(rows)
+        data = bytes_of(rows)
         row_bytes = rows.nbytes // len(rows)
         start = self._contents.start + number * self._rows_of_block * row_bytes
         is_whole = _read_at(self._file, start, data) == data.nbytes
         return is_whole and zlib.crc32(data) == self._contents.checksums[number]
+
+    def verify(self, number: int, n_rows: int) -> bool:
+        """Read one block of so many rows, and return whether it is as it was written."""
+        shape = (n_rows, *self._images.shape[1:])
+        return self._block(number, host.empty(shape, self._images.dtype))
 
 
 def _read_at(file: BinaryIO, start: int, data: memoryview) -> int:
@@ -170,49 +177,58 @@ def _read_at(file: BinaryIO, start: int, data: memoryview) -> int:
     return done
 
 
-def write(path: Path, images: Tensor, labels: Tensor, facts: str) -> None:
-    """Write a store to a file that appears there whole or not at all.
-
-    Args:
-        path: of the file; what is there is replaced. Its name is its key.
-        images: [N, C, H, W] on any device.
-        labels: int64 [N] on the CPU.
-        facts: what to keep with the images.
+def verify(contents: Contents, workers: int) -> None:
+    """Read the images of a file once through, with so many threads, and keep nothing.
 
     Raises:
-        OSError: the file cannot be written.
+        UnusableError: it is damaged.
     """
-    with _appearing(path) as file:
-        file.write(_header(images, labels, path.stem, facts))
-        rows_of_block = _rows_of_block(images)
-        checksums = []
-        for rows in images.split(rows_of_block * _BLOCKS_AT_A_TIME):
-            for block in rows.cpu().split(rows_of_block):
-                data = _bytes(block)
-                checksums.append(zlib.crc32(data))
-                file.write(data)
-        checksums.append(_checksum_of_rest(path.stem, facts, labels, checksums))
-        file.write(_bytes(labels))
-        file.write(_bytes(torch.tensor(checksums, dtype=torch.int64, device="cpu")))
+    form = torch.empty((), dtype=dtype_of(contents), device="cpu").expand(contents.shape)
+    n_rows = rows_of_block(form[:1].nbytes)
+    sizes = [min(n_rows, len(form) - start) for start in range(0, len(form), n_rows)]
+    try:
+        with contents.path.open("rb", buffering=0) as file:
+            reader = _Reader(file, contents, form)
+            with threads(workers, reader) as pool:
+                if not all(pool.map(reader.verify, range(len(sizes)), sizes)):
+                    raise UnusableError("the file there is damaged (a checksum does not match)")
+    except OSError as error:
+        raise UnusableError(f"the file there cannot be read ({error.strerror})") from None
 
 
-def _header(images: Tensor, labels: Tensor, key: str, facts: str) -> bytes:
-    """The header of a safetensors file: its length in 8 bytes, and JSON padded to 8 bytes."""
-    n_checksums = math.ceil(len(images) / _rows_of_block(images)) + 1
-    images_end = images.nbytes
-    labels_end = images_end + labels.nbytes
-    ends = (images_end, labels_end, labels_end + 8 * n_checksums)
-    entries: dict[str, Any] = {
-        "__metadata__": {"format": _FORMAT, "key": key, "facts": facts},
-        "images": (_DTYPES[images.dtype], list(images.shape), [0, ends[0]]),
-        "labels": ("I64", [len(labels)], [ends[0], ends[1]]),
-        "checksums": ("I64", [n_checksums], [ends[1], ends[2]]),
+def dtype_of(contents: Contents) -> torch.dtype | None:
+    """The dtype of the images in a file; None for one that no store has."""
+    return next((dtype for dtype, name in DTYPES.items() if name == contents.dtype), None)
+
+
+def mapped(contents: Contents) -> Tensor:
+    """See the images of a file as a tensor on the CPU, of which only what is read is in memory.
+
+    Who writes to it writes to memory of this process: the file stays as it is.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    with contents.path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, **_MAP_SETTINGS)
+    row_shape, n_rows = contents.shape[1:], contents.shape[0]
+    dtype = dtype_of(contents)
+    assert dtype is not None  # a store was written
+    n_bytes = n_rows * math.prod(row_shape) * dtype.itemsize
+    array = np.frombuffer(memory, np.uint8, n_bytes, contents.start)
+    return torch.from_numpy(array).view(dtype).view(contents.shape)
+
+
+# Linux counts a private map against its memory, and refuses one that is larger, unless it is told
+# not to reserve any; Python has a name for that from 3.13 on
+_MAP_SETTINGS: dict[str, Any] = (
+    {
+        "flags": mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000),
+        "prot": mmap.PROT_READ | mmap.PROT_WRITE,
     }
-    for name in ("images", "labels", "checksums"):
-        entries[name] = dict(zip(("dtype", "shape", "data_offsets"), entries[name], strict=True))
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    if sys.platform == "linux"
+    else {"access": mmap.ACCESS_COPY}
+)
 
 
 def _start_of_images(path: Path) -> int:
@@ -222,37 +238,22 @@ def _start_of_images(path: Path) -> int:
     return 8 + n_bytes + int(header["images"]["data_offsets"][0])
 
 
-@contextlib.contextmanager
-def _appearing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which gets its name when all is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
 def _is_on_host(images: Tensor) -> bool:
     return images.device.type == "cpu"
 
 
-def _rows_of_block(images: Tensor) -> int:
-    return max(1, _BLOCK_BYTES // max(1, images[:1].nbytes))
+def rows_of_block(row_bytes: int) -> int:
+    """How many images of so many bytes make a block."""
+    return max(1, _BLOCK_BYTES // max(1, row_bytes))
 
 
-def _bytes(tensor: Tensor) -> memoryview:
+def bytes_of(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor."""
     memory: memoryview = tensor.reshape(-1).view(torch.uint8).numpy().data
     return memory
 
 
-def _checksum_of_rest(key: str, facts: str, labels: Tensor, checksums: list[int]) -> int:
-    text = json.dumps([_FORMAT, key, facts, checksums]).encode()
-    return zlib.crc32(_bytes(labels), zlib.crc32(text))
+def checksum_of_rest(key: str, facts: str, labels: Tensor, checksums: list[int]) -> int:
+    """The CRC-32 of all but the images, for which their checksums stand."""
+    text = json.dumps([FORMAT, key, facts, checksums]).encode()
+    return zlib.crc32(bytes_of(labels), zlib.crc32(text))
