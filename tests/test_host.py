@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchvision.datasets import FakeData
 from torchvision.transforms import v2
 
 import gpupreload as gp
@@ -115,3 +116,37 @@ def test_batches_of_ones_own_can_be_kept(n_rows: int) -> None:
     for _ in range(3):
         module(255 - images)
     assert all(torch.equal(batch, copy) for batch, copy in zip(kept, copies, strict=True))
+
+
+CROP_AND_ERASE = [
+    *(v2.RandomCrop(8, padding=2), v2.ToDtype(torch.float32, scale=True)),
+    *(v2.Normalize([0.5], [0.2]), v2.RandomErasing(p=1)),
+]
+
+
+def test_memory_that_inference_made_is_used_after_it() -> None:
+    """A module made or called in `torch.inference_mode` works the same outside."""
+    images = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8)
+    with torch.inference_mode():
+        module = gp.per_sample(CROP_AND_ERASE, seed=0)
+        inside = module(images)
+    outside = module(images)
+    assert module.n_calls == 2
+    assert not outside.is_inference()
+    assert torch.equal(module(images, epoch=0), inside)
+    assert torch.equal(module(images, epoch=1), outside)
+
+
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+def test_a_loader_read_in_inference_is_read_after_it(reuse_buffers: bool) -> None:
+    """A dataset made in `torch.inference_mode`, and a loader first read there, train outside."""
+    with torch.inference_mode():
+        data = FakeData(12, (1, 8, 8), 3, transform=v2.Compose([v2.ToImage(), *CROP_AND_ERASE]))
+        ours = gp.preload(data, device="cpu", seed=0, progress=False)
+        loader = gp.Loader(ours, 4, reuse_buffers=reuse_buffers)
+        first = [images.clone() for images, _ in loader]
+    loader.set_epoch(0)
+    ours.set_epoch(0)
+    for (images, _), expected in zip(loader, first, strict=True):
+        assert torch.equal(images, expected)
+        assert not images.is_inference()

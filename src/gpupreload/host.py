@@ -34,16 +34,21 @@ def empty(
 ) -> Tensor:
     """Like `torch.empty`, in huge pages on the CPU.
 
+    It is a plain tensor in `torch.inference_mode`, too: what is kept can be written to after it.
+
     Args:
         shape: of the tensor; [N, C, H, W] for channels_last.
         dtype: of the tensor.
         device: where it will be.
         memory_format: `torch.contiguous_format` or `torch.channels_last`.
     """
-    if device.type != "cpu" or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return torch.empty(shape, dtype=dtype, device=device, memory_format=memory_format)
-    n_bytes = math.prod(shape) * dtype.itemsize
-    return _as_tensor(_bytes(n_bytes), shape, dtype, memory_format)
+    with torch.inference_mode(False):
+        if device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=device, memory_format=memory_format)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        return _as_tensor(_bytes(n_bytes), shape, dtype, memory_format)
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:

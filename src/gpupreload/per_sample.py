@@ -100,8 +100,9 @@ class PerSample(torch.nn.Module):
         self._tail = start_of_tail(self.stages)
         self.head = Head.of(self.stages[: self._tail])
         self.mix, self.seed = mix, seed
-        # a tensor, so that torch.compile need not compile anew for each number
-        self._calls = torch.zeros(1, dtype=torch.int64, device="cpu")
+        with torch.inference_mode(False):  # a module made in it may be called outside
+            # a tensor, so that torch.compile need not compile anew for each number
+            self._calls = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._first_of_0_to_1 = first_of_0_to_1(self.steps)
 
     @property
