@@ -23,7 +23,8 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._epoch = torch.tensor(_NO_EPOCH, device="cpu").share_memory_()
+        with torch.inference_mode(False):  # it will be written to outside of any such mode, too
+            self._epoch = torch.tensor(_NO_EPOCH, device="cpu").share_memory_()
         self._n_reads = [0]
 
     @property
