@@ -37,16 +37,12 @@ def filling(path: Path, seconds: float) -> Iterator[bool]:
     Raises:
         TimedOutError: another process still held the lock after so many seconds.
     """
-    is_new = not path.parent.exists()
     held = _acquired(path, seconds)
     try:
         yield held is not None
     finally:
         if held is not None:
             _release(path, held)
-            if is_new:
-                with contextlib.suppress(OSError):  # something was kept there
-                    path.parent.rmdir()
 
 
 def lock_of(path: Path) -> Path:
