@@ -23,7 +23,8 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # its modules may import each other.
 ORDER = [
     *("errors", "table", "user_cache", "let_go", "host", "tree", "wrong_folder", "folder"),
-    *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "cover", "catalog"),
+    *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "placement"),
+    *("cover", "catalog"),
     *("fast", "settings", "leaves", "probe", "made_up", "trace", "refusals", "division"),
     *("parts", "steps", "splitmix", "draws", "functional", "native", "stages", "one_pass"),
     *("chains", "batch_checks", "per_sample", "arguments", "resident", "plan", "report"),
