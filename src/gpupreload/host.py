@@ -32,7 +32,7 @@ def empty(
     device: torch.device = _CPU,
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """Like `torch.empty`, in huge pages on the CPU.
+    """Like `torch.empty`; what is large is in huge pages on the CPU.
 
     It is a plain tensor in `torch.inference_mode`, too: what is kept can be written to after it.
 
@@ -44,10 +44,10 @@ def empty(
     """
     if torch.compiler.is_compiling():
         return torch.empty(shape, dtype=dtype, device=device, memory_format=memory_format)
+    n_bytes = math.prod(shape) * dtype.itemsize
     with torch.inference_mode(False):
-        if device.type != "cpu":
+        if device.type != "cpu" or n_bytes < _SMALL:
             return torch.empty(shape, dtype=dtype, device=device, memory_format=memory_format)
-        n_bytes = math.prod(shape) * dtype.itemsize
         return _as_tensor(_bytes(n_bytes), shape, dtype, memory_format)
 
 
