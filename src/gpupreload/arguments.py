@@ -12,6 +12,7 @@ import torch
 from gpupreload import draws
 from gpupreload.devices import resolve_device
 from gpupreload.errors import ArgumentError
+from gpupreload.ranks import asked_shard
 from gpupreload.user_cache import user_cache
 
 
@@ -77,6 +78,7 @@ class Settings:
         workers: number of decoding threads.
         progress: whether a bar is shown.
         cache: where the filled store is kept.
+        shard: which process of how many loads a shard of its own, or None.
     """
 
     device: torch.device
@@ -85,6 +87,7 @@ class Settings:
     workers: int
     progress: bool
     cache: CacheChoice
+    shard: tuple[int, int] | None
 
     @classmethod
     def checked(
@@ -95,6 +98,7 @@ class Settings:
         progress: bool,
         cache: bool | str | os.PathLike[str] | None,
         cache_key: str | None,
+        shard: bool | tuple[int, int] = False,
     ) -> Self:
         """Fill in what is None: the first device, a seed from torch's generator, a thread a CPU.
 
@@ -108,7 +112,8 @@ class Settings:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu"))
         draws.key_of(seed, 0, 0)  # refuses a seed out of range
         choice = CacheChoice.checked(cache, cache_key)
-        return cls(found, int(seed), is_drawn, n_threads, progress, choice)
+        dealt = asked_shard(shard)
+        return cls(found, int(seed), is_drawn, n_threads, progress, choice, dealt)
 
 
 def resolve_workers(workers: int | None) -> int:

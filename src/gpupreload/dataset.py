@@ -16,9 +16,10 @@ from gpupreload.errors import ArgumentError
 from gpupreload.let_go import letting_go
 from gpupreload.plan import Plan, make_plan, own_transform
 from gpupreload.probe import generators_kept
+from gpupreload.ranks import Shard
 from gpupreload.report import report_on, show
 from gpupreload.serving import ResidentDataset
-from gpupreload.source import FolderOptions, Source, open_source
+from gpupreload.source import FolderOptions, Source, open_source, picked
 from gpupreload.steps import Steps, split_explicit, split_transform
 from gpupreload.store import load
 from gpupreload.view import View
@@ -101,22 +102,33 @@ class GPUPreloadDataset(ResidentDataset):
     @classmethod
     def _preloaded(
         cls,
-        kept: Cache,
+        source: Source,
         transform: Transform | None,
         store_size: tuple[int, int] | None,
         settings: Settings,
     ) -> Self:
         """Load with a transform that is still to be divided; see `preload`."""
         self = cls.__new__(cls)
-        transform = own_transform(kept.source, transform)
+        shard = None if settings.shard is None else Shard(*settings.shard, len(source))
+        kept = Cache(settings.cache, source if shard is None else _dealt(source, shard))
+        transform = own_transform(source, transform)
+
+        def split(known: Source) -> Steps:
+            # over all samples, so that each process divides it alike
+            whole = known if shard is None else source
+            return split_transform(transform, whole, store_size=store_size)
+
         with generators_kept():
-            steps = kept.divided(lambda s: split_transform(transform, s, store_size=store_size))
-            self._load(kept, make_plan(kept.source, steps, settings.device), settings)
+            steps = kept.divided(split)
+            self._load(kept, make_plan(kept.source, steps, settings.device), settings, shard)
         self._use(steps, transform)
+        self._source = self._source if shard is None else source
         self._store_size = store_size
         return self
 
-    def _load(self, kept: Cache, plan: Plan, settings: Settings) -> None:
+    def _load(
+        self, kept: Cache, plan: Plan, settings: Settings, shard: Shard | None = None
+    ) -> None:
         self.seed, self.is_seed_drawn = settings.seed, settings.is_seed_drawn
         workers, progress = settings.workers, settings.progress
         with letting_go(), kept.alone():
@@ -124,7 +136,7 @@ class GPUPreloadDataset(ResidentDataset):
             store.hold(self)
             source = kept.source.without(store.skipped)
             kept.write(store.images, store.labels_on_cpu, source)
-        self._view, self._clock = View(store), Clock()
+        self._view, self._clock = View(store, shard=shard), Clock()
         self.report = report_on(source, kept.outcome)
         if settings.progress and self.report.has_news:
             show(self.report)
@@ -137,6 +149,87 @@ class GPUPreloadDataset(ResidentDataset):
 
 def check_not_resident(data: Any) -> None:
     """Refuse data that are preloaded already."""
+
+
+def preload(
+    data: str | os.PathLike[str] | Any,
+    transform: Transform | None = None,
+    *,
+    device: str | torch.device | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    store_size: tuple[int, int] | None = None,
+    cache: bool | str | os.PathLike[str] = False,
+    cache_key: str | None = None,
+    shard: bool | tuple[int, int] = False,
+    **folder: Unpack[FolderOptions],
+) -> GPUPreloadDataset:
+    """Decode every image once, run the deterministic part once, and keep the pixels on the device.
+
+    The transform is divided by `split_transform`: nothing random runs now and is kept.
+
+    Args:
+        data: a folder of class folders, an `ImageFolder` (its transforms, loader and file filter
+            are honoured), or any map-style dataset of (PIL image or uint8 tensor, int).
+        transform: a torchvision transform, unchanged; None takes the dataset's own. Its settings
+            are read now: after changing one, assign `dataset.transform` again.
+        device: None means CUDA if there is one, else MPS, else the CPU.
+        seed: of the random draws; None draws one number from torch's global generator.
+        workers: number of decoding threads; None takes one for each CPU.
+        progress: whether a bar is shown while loading.
+        store_size: (height, width) in pixels to which every image is resized and centre-cropped
+            once, before a random crop that photos of different sizes cannot go without.
+        cache: True, or the path of a folder, keeps the pixels in a file there, from which the
+            next preload of the same files with the same once-part reads them; see the README for
+            what "the same" means. `report.cache` says what came of it.
+        cache_key: a text that stands for steps and loaders of your own, without which nothing is
+            kept where there are such; change it whenever they change.
+        shard: True where each process of `torch.distributed` is to decode and hold only its share
+            of the samples, or the pair (rank, world_size). Samples are dealt out by a fixed
+            permutation, the same in every run. A `Loader` then shuffles within the shard; a sample
+            looks as it would in one process.
+        **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
+            for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
+            `gpupreload.source.FolderOptions`.
+
+    Returns:
+        The dataset. Preloading the same files with the same once-part again, while it lives,
+        shares its store and takes no time; changed files are loaded anew, and so is any dataset
+        that is not made of files, for its contents cannot be compared.
+
+    Raises:
+        DoesNotFitError: the device has not the memory; before any image is decoded.
+        FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
+            the transform or the device cannot be used.
+    """
+    _check_not_resident(data)
+    settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard)
+    source = open_source(data, **folder)
+    return GPUPreloadDataset._preloaded(source, transform, store_size, settings)
+
+
+def _dealt(source: Source, shard: Shard) -> Source:
+    """The samples of a shard, as a source."""
+    if len(source) < shard.world_size:
+        raise ArgumentError(
+            f"shard deals {len(source)} images out to {shard.world_size} processes; expected one "
+            "or more for each. Preload without shard=: every process then holds them all."
+        )
+    if source.skips_unreadable:
+        raise ArgumentError(
+            "on_error is 'skip', but with shard= each process must know how many samples the "
+            "others have. Leave unreadable files out of the folder, or preload without shard=."
+        )
+    name = f"shard {shard.rank} of {shard.world_size} of {source.name}"
+    part = picked(source, shard.numbers.tolist(), name)
+    part.passed_over, part.notices = source.passed_over, source.notices
+    if part.classes is None and source.targets:  # a shard alone may lack the last class
+        part.classes = [str(number) for number in range(max(source.targets) + 1)]
+    return part
+
+
+def _check_not_resident(data: Any) -> None:
     whole = data.dataset if isinstance(data, Subset) else data
     if isinstance(whole, GPUPreloadDataset):
         raise ArgumentError(

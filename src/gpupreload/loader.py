@@ -24,7 +24,7 @@ from gpupreload.loader_arguments import (
 from gpupreload.order import AsNumbered, BySampler, Order, check_no_rank, sampled
 from gpupreload.per_sample import draw_mix
 from gpupreload.progress import Progress, resumed, saved
-from gpupreload.ranks import ALL, Ranks, Share, Uneven
+from gpupreload.ranks import ALL, OfShard, Ranks, Share, Uneven, check_shard
 from gpupreload.stages import Rows, occurrences
 
 
@@ -125,6 +125,7 @@ class Loader:
         is_training = shuffle or weights is not None
         self._ranks = Ranks.checked(rank, world_size, uneven, is_training=is_training)
         check_no_rank(self._sampled, rank)
+        check_shard(self._ranks, self.dataset.view.shard)
         self._with_indices = with_indices
         self._blocks = Blocks(dtype, memory_format, reuse_buffers)
         self._next_epoch = 0
@@ -166,9 +167,11 @@ class Loader:
         return AsNumbered(len(self.dataset), shuffle=self.shuffle)
 
     @property
-    def _share(self) -> Share:
+    def _share(self) -> Share | OfShard:
         # a sampler of the caller's own gives what this process serves
-        return ALL if isinstance(self._sampled, BySampler) else self._ranks.share
+        if isinstance(self._sampled, BySampler):
+            return ALL
+        return self._ranks.share(self.dataset.view.shard)
 
     def _check_seed(self) -> None:
         depends = self.shuffle or self._sampled is not None or self.dataset.each_batch.n_drawing

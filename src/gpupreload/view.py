@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gpupreload.ranks import Shard
 from gpupreload.store import Store
 from gpupreload.table import in_units
 
@@ -18,14 +19,13 @@ class View:
     Args:
         store: what is shared.
         rows: int64 [N] on the CPU, the rows of the store; None for all of them, in order.
-        numbers: int64 [N] on the CPU, the number of each sample in the whole dataset, by which it
-            draws; None where these are the store's rows.
+        shard: which samples of the whole dataset the store's rows are; None where it has all.
     """
 
     def __init__(
-        self, store: Store, rows: Tensor | None = None, numbers: Tensor | None = None
+        self, store: Store, rows: Tensor | None = None, shard: Shard | None = None
     ) -> None:
-        self.store, self._rows, self._numbers = store, rows, numbers
+        self.store, self._rows, self.shard = store, rows, shard
 
     def __len__(self) -> int:
         return len(self.store.labels_on_cpu if self._rows is None else self._rows)
@@ -40,10 +40,9 @@ class View:
         return positions if self._rows is None else self._rows.index_select(0, positions)
 
     def numbers_of(self, positions: Tensor) -> Tensor:
-        """The numbers in the whole dataset of the samples at some positions."""
-        if self._numbers is None:
-            return self.rows_of(positions)
-        return self._numbers.index_select(0, positions)
+        """The numbers in the whole dataset of the samples at some positions; they draw by these."""
+        rows = self.rows_of(positions)
+        return rows if self.shard is None else self.shard.numbers.index_select(0, rows)
 
     @cached_property
     def numbers(self) -> Tensor:
@@ -54,7 +53,7 @@ class View:
     def name(self) -> str:
         """A short text that tells which samples, by their numbers, of how many."""
         if self.is_whole:
-            return f"{len(self)}"
+            return f"{len(self)}" if self.shard is None else self.shard.name
         return f"{len(self)} ({zlib.crc32(self.numbers.numpy().data):08x})"
 
     @cached_property
@@ -82,8 +81,8 @@ class View:
 
     def picked(self, positions: Tensor) -> View:
         """The samples at some positions, int64 on the CPU, as a view of the same store."""
-        numbers = None if self._numbers is None else self.numbers_of(positions)
-        return View(self.store, self.rows_of(positions), numbers)
+        shard = None if self.shard is None else self.shard.part()
+        return View(self.store, self.rows_of(positions), shard)
 
     def facts(self) -> tuple[str, str]:
         """How many images of which shape, and what memory they take, in words."""

@@ -30,6 +30,7 @@ __all__ = [
     "describe",
     "list_of_unreadable",
     "open_source",
+    "picked",
 ]
 
 
@@ -100,10 +101,16 @@ def _subset(source: Source, data: Subset[Any]) -> Source:
             f"data is a Subset with the index {outside[0]}; expected 0 to {len(whole) - 1}, "
             f"for {source.name} has {len(whole):,} images."
         )
-    indices = [whole[int(i)] for i in data.indices]
+    return picked(source, [whole[int(i)] for i in data.indices])
+
+
+def picked(source: Source, indices: list[int], name: str = "") -> Source:
+    """Some items of a source, as a source of their own."""
     if isinstance(source, FolderSource):
-        return source.picked(indices)
-    return SubsetSource(source, indices)
+        return source.picked(indices, name)
+    part = SubsetSource(source, indices)
+    part.name = name or part.name
+    return part
 
 
 def _reads_like(known: type, data: Any) -> bool:
