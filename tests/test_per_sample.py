@@ -274,3 +274,62 @@ def test_a_batched_callable_must_return_as_many_rows(n: int, images: Tensor) -> 
     with pytest.raises(gp.TransformError) as caught:
         module(images)
     assert str(caught.value) == f"other was given 6 images and returned {n}; expected as many."
+
+
+def shown_thrice(images: Tensor) -> Tensor:
+    """A batch whose three channels are one and the same memory."""
+    return images[:, :1].expand(-1, 3, -1, -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("between", [[], [v2.ToPureTensor()]], ids=["at once", "nothing between"])
+@pytest.mark.parametrize(
+    "gray",
+    [v2.Grayscale(3), v2.RandomApply([v2.Grayscale(3)], p=1), gp.batched(shown_thrice)],
+    ids=["deterministic", "in a container", "a callable"],
+)
+def test_what_is_erased_has_memory_of_its_own(
+    images: Tensor, gray: Any, between: list[Any], dtype: torch.dtype
+) -> None:
+    """After a step that shows one channel as three, each channel is erased with its own value."""
+    images = images if dtype == torch.uint8 else images / 255
+    module = gp.per_sample([gray, *between, v2.RandomErasing(p=1, value=[1, 20, 200])], seed=0)
+    box = gp.parameters_of(module, images, epoch=0)["RandomErasing"]
+    value = torch.tensor([1, 20, 200], dtype=dtype).view(3, 1, 1)
+    for i, row in enumerate(module(images, epoch=0)):
+        sides = {name: int(box[name][i]) for name in "ijhw"}
+        expected = gray(images[i : i + 1])[0]
+        assert torch.equal(row, F.erase(expected, **sides, v=value) if box["applied"][i] else row)
+        assert not torch.equal(row, expected)
+
+
+@pytest.mark.parametrize("between", [[], [v2.ToDtype(torch.float32)]], ids=["at once", "no-op"])
+def test_what_a_callable_keeps_is_not_written(images: Tensor, between: list[Any]) -> None:
+    """A later step in place never writes to what a batched callable returned and still holds."""
+    kept = torch.ones(6, 3, 9, 11)
+    steps = [gp.batched(lambda _: kept), *between, v2.RandomErasing(p=1)]
+    assert not gp.per_sample(steps, seed=0)(images).all()
+    assert kept.all()
+
+
+@pytest.mark.parametrize("mark", [gp.batched, gp.live])
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+@pytest.mark.parametrize("first", [[], [v2.RandomCrop(8, padding=1)]], ids=["gathered", "cropped"])
+def test_what_a_callable_was_given_stays_as_it_was(
+    images: Tensor, mark: Any, reuse_buffers: bool, first: list[Any]
+) -> None:
+    """A callable that holds what it was given, such as the last batch, sees it unchanged."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def hold(given: Tensor) -> Tensor:
+        seen.append((given, given.clone()))
+        return given
+
+    steps = [v2.ToImage(), *first, mark(hold), v2.ToDtype(torch.float32, scale=True)]
+    data = [(image, 0) for image in images]
+    ours = gp.preload(data, v2.Compose(steps), device="cpu", progress=False)
+    seen.clear()
+    for _ in gp.Loader(ours, 2, reuse_buffers=reuse_buffers):
+        pass
+    assert seen
+    assert all(torch.equal(given, copy) for given, copy in seen)

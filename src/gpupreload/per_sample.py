@@ -191,9 +191,12 @@ class PerSample(torch.nn.Module):
         return self._tail is not None
 
     @property
-    def is_row_wise(self) -> bool:
-        """Whether a row comes out the same whatever rows come with it in the batch."""
-        return not any(step.call == "batch" for step in self.steps)
+    def shows_batches(self) -> bool:
+        """Whether a callable outside this library is given rows of a batch, or all of them.
+
+        It may hold what it was given, and come out otherwise for other rows.
+        """
+        return bool(self.slow_steps) or any(step.call == "batch" for step in self.steps)
 
     @property
     def n_drawing(self) -> int:

@@ -144,12 +144,21 @@ class SampleBySample:
 
 
 class OnBatch:
-    """One step that takes the whole batch: deterministic, or marked `gp.batched` by the caller."""
+    """One step that takes the whole batch: deterministic, or marked `gp.batched` by the caller.
+
+    Args:
+        number: of the step among those that may draw.
+        step: the step.
+
+    Attributes:
+        is_written: whether a later stage writes to what comes out.
+    """
 
     slow = False
 
     def __init__(self, number: int, step: Step) -> None:
         self.number, self.step = number, step
+        self.is_written = False
 
     def __call__(self, images: Tensor, rows: Rows) -> Tensor:
         """Call the step on [N, C, H, W], under generators set from the draws of all its rows."""
@@ -168,7 +177,12 @@ class OnBatch:
                 f"{self.step.name} was given {len(images)} images and returned {len(result)}; "
                 "expected as many."
             )
-        return result
+        return self._to_write(result) if self.is_written else result
+
+    def _to_write(self, result: Tensor) -> Tensor:
+        """In memory where each value stands for one pixel, and which no caller keeps."""
+        copy = result.clone if self.step.call == "batch" else result.contiguous
+        return copy(memory_format=layout(result))
 
 
 class Drawn:
@@ -244,6 +258,19 @@ def stages_of(steps: Sequence[Step]) -> Iterator[Stage]:
     Steps that may draw are numbered among themselves, so that where the deterministic ones run
     changes no draw.
     """
+    before: OnBatch | None = None  # the last one whose memory may come through to the stage
+    for stage in _divided(steps):
+        if isinstance(stage, OnBatch):
+            before = stage
+        elif isinstance(stage, Drawn) and stage.native.writes_in_place:
+            if before is not None:
+                before.is_written = True
+        elif not isinstance(stage, Pixelwise):
+            before = None
+        yield stage
+
+
+def _divided(steps: Sequence[Step]) -> Iterator[Stage]:
     draws_before = accumulate((step.randomness != "deterministic" for step in steps), initial=0)
     triples = zip(_ways(steps), draws_before, steps, strict=False)  # one more number than steps
     for way, run in groupby(triples, key=lambda triple: triple[0]):

@@ -75,3 +75,16 @@ def layout(images: Tensor) -> torch.memory_format:
     if images.is_contiguous() or not images.is_contiguous(memory_format=torch.channels_last):
         return torch.contiguous_format
     return torch.channels_last
+
+
+def in_own_memory(result: Tensor, images: Tensor) -> Tensor:
+    """What a function made of a batch, in memory that may be written to.
+
+    It shares none with `images`, and no value stands for several pixels, as it does where
+    torchvision's `Grayscale(3)` expands one channel to three.
+    """
+    if torch.compiler.is_compiling():
+        return result.clone()
+    if result.untyped_storage().data_ptr() == images.untyped_storage().data_ptr():
+        return result.clone()
+    return result.contiguous(memory_format=layout(result))

@@ -12,7 +12,7 @@ from torch import Tensor
 from gpupreload import draws
 from gpupreload.errors import TransformError
 from gpupreload.functional.levels import apply_step, is_pixelwise
-from gpupreload.functional.pieces import layout
+from gpupreload.functional.pieces import in_own_memory, layout
 from gpupreload.native.step import Native, Params, Shape, with_prefix, without_prefix, write_where
 
 
@@ -48,7 +48,7 @@ class Fixed(Native):
         """Run the step on a batch."""
         step = self.transform
         result: Tensor = apply_step(step, images) if is_pixelwise(step) else step(images)
-        return _own(result, images)
+        return in_own_memory(result, images)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Chain(Native):
         changed = images
         for i, step in enumerate(self.steps):
             changed = step.apply(changed, without_prefix(str(i), params))
-        return _own(changed, images)
+        return in_own_memory(changed, images)
 
     def in_full(self, params: Mapping[str, Tensor], shape: Shape) -> Params:
         """The steps' parameters in full, and those of the container that holds the chain."""
@@ -230,11 +230,3 @@ def _one_shape(name: str, shapes: Sequence[Shape]) -> Shape:
                 "v2.CenterCrop(112)."
             )
     return first
-
-
-def _own(result: Tensor, images: Tensor) -> Tensor:
-    """The result in memory of its own."""
-    if torch.compiler.is_compiling():
-        return result.clone()
-    shared = result.untyped_storage().data_ptr() == images.untyped_storage().data_ptr()
-    return result.clone() if shared else result
