@@ -225,3 +225,39 @@ def test_a_seed_is_refused_when_the_module_is_made() -> None:
     """A wrong seed is an error before the first batch."""
     with pytest.raises(gp.ArgumentError, match=r"^seed is 0\.5; expected an int"):
         gp.per_sample(FLIP, seed=0.5)
+
+
+def test_images_that_require_a_gradient_are_refused() -> None:
+    """A gradient is never lost in silence; where none is recorded, such images are taken."""
+    images = FLOATS.clone().requires_grad_()
+    assert message(v2.RandomResizedCrop(8), images) == (
+        "images is a torch.float32 tensor of shape (2, 3, 8, 9) that requires a gradient; expected "
+        "one that does not, for most steps pass none on. Give images.detach(), or call in "
+        "torch.no_grad()."
+    )
+    with torch.no_grad():
+        for step in (FLIP, v2.RandomErasing(1), v2.RandomRotation(9)):
+            module = gp.per_sample(step, seed=0)
+            assert torch.equal(module(images, epoch=0), module(FLOATS, epoch=0))
+
+
+@pytest.mark.parametrize(
+    ("indices", "what"),
+    [((i for i in (0, 1)), "generator"), ({0, 1}, "set"), ("01", "str"), ([None, 0], "list")],
+    ids=["generator", "set", "str", "list"],
+)
+def test_indices_that_are_no_numbers_are_refused(indices: Any, what: str) -> None:
+    """What no tensor can be made of is named."""
+    assert message(FLIP, UINT8, indices=indices) == (
+        f"indices is {what}; expected the number of each sample, as an int64 tensor or a list of "
+        "int. Of anything that yields numbers, pass list(...)."
+    )
+
+
+def test_a_fill_of_other_channels_is_refused() -> None:
+    """A crop's border has one number, or one for each channel."""
+    crop = v2.RandomCrop(8, padding=2, fill=(1, 2, 3))
+    assert message(crop, UINT8[:, :1]) == (
+        "fill is [1.0, 2.0, 3.0], of 3 values, but the images have 1 channels. Give one number, or "
+        "one for each channel."
+    )

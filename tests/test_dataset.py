@@ -328,6 +328,21 @@ def test_a_negative_epoch(plain: gp.GPUPreloadDataset) -> None:
     )
 
 
+@pytest.mark.parametrize("number", [np.int64(3), np.uint8(3), torch.tensor(3)], ids=str)
+def test_an_epoch_of_any_integer_type(plain: gp.GPUPreloadDataset, number: Any) -> None:
+    """NumPy's integers, as a loop over `np.arange` gives them, are epochs too, here and there."""
+    plain.set_epoch(number)
+    loader = gp.Loader(plain)
+    loader.set_epoch(number)
+    iter(loader)
+    assert (plain.epoch, loader.epoch) == (3, 3)
+    for wrong in (2.0, "3"):
+        with pytest.raises(gp.ArgumentError, match="expected a whole number, 0 or more"):
+            plain.set_epoch(wrong)  # type: ignore[arg-type]
+        with pytest.raises(gp.ArgumentError, match="expected a whole number, 0 or more"):
+            loader.set_epoch(wrong)  # type: ignore[arg-type]
+
+
 # --- the explicit form
 
 

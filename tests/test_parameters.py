@@ -341,6 +341,21 @@ OF_PHOTOS: list[tuple[dict[str, Any], str]] = [
         "indices run from 3 to 12; expected sample numbers from 0 to 11.",
     ),
     (
+        {"indices": [0.7], "epoch": 0},
+        "indices is a torch.float32 tensor of shape (1,); expected whole numbers of samples. Of a "
+        "mask, pass mask.nonzero().",
+    ),
+    (
+        {"indices": [True, False], "epoch": 0},
+        "indices is a torch.bool tensor of shape (2,); expected whole numbers of samples. Of a "
+        "mask, pass mask.nonzero().",
+    ),
+    (
+        {"indices": map(int, "01"), "epoch": 0},
+        "indices is map; expected the number of each sample, as an int64 tensor or a list of int. "
+        "Of anything that yields numbers, pass list(...).",
+    ),
+    (
         {"indices": [3]},
         "epoch is None, and the dataset is set to none, so that every reading draws anew; "
         "expected the number of an epoch, such as epoch=0.",

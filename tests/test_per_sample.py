@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -333,3 +334,11 @@ def test_what_a_callable_was_given_stays_as_it_was(
         pass
     assert seen
     assert all(torch.equal(given, copy) for given, copy in seen)
+
+
+def test_threads_count_their_calls_together(images: Tensor) -> None:
+    """No two calls of one module draw for the same number, whichever threads they come from."""
+    module = gp.per_sample(v2.RandomRotation(180), seed=0)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: module(images).numpy().tobytes(), range(200)))
+    assert module.n_calls == len(set(found)) == 200

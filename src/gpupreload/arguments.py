@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -114,6 +115,14 @@ class Settings:
         choice = CacheChoice.checked(cache, cache_key)
         dealt = asked_shard(shard)
         return cls(found, int(seed), is_drawn, n_threads, progress, choice, dealt)
+
+
+def whole_number(value: Any) -> int | None:
+    """Return the int that a value stands for, as NumPy's integers do; None for what is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def resolve_workers(workers: int | None) -> int:

@@ -18,7 +18,7 @@ _SLACK = 1e-3
 
 
 def check_batch(images: Any) -> None:
-    """Raise `ArgumentError` unless images are a batch [N, C, H, W] of uint8 or floats."""
+    """Raise `ArgumentError` unless images are a batch [N, C, H, W] of uint8 or plain floats."""
     if not isinstance(images, Tensor) or images.ndim != 4:
         is_one = isinstance(images, Tensor) and images.ndim == 3
         advice = " Give a single image a batch dimension with images[None]." if is_one else ""
@@ -28,6 +28,29 @@ def check_batch(images: Any) -> None:
             f"images is {describe(images)}; expected uint8 (0 to 255) or floats (0 to 1). "
             "Convert it with images.to(torch.uint8)."
         )
+    if images.requires_grad and torch.is_grad_enabled():
+        raise ArgumentError(
+            f"images is {describe(images)} that requires a gradient; expected one that does not, "
+            "for most steps pass none on. Give images.detach(), or call in torch.no_grad()."
+        )
+
+
+def as_numbers(indices: Any) -> Tensor:
+    """Return sample numbers as a tensor, of the dtype that they have.
+
+    Raises:
+        ArgumentError: they are nothing that a tensor can be made of, such as a generator.
+    """
+    if isinstance(indices, Tensor):
+        return indices
+    try:
+        numbers = torch.as_tensor(indices, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(
+            f"indices is {describe(indices)}; expected the number of each sample, as an int64 "
+            "tensor or a list of int. Of anything that yields numbers, pass list(...)."
+        ) from None
+    return numbers if numbers.numel() else numbers.to(torch.int64)  # an empty list tells no dtype
 
 
 def checked_indices(indices: Tensor | Sequence[int] | None, images: Tensor) -> Tensor:
@@ -38,9 +61,7 @@ def checked_indices(indices: Tensor | Sequence[int] | None, images: Tensor) -> T
     """
     if indices is None:
         return torch.arange(len(images), device="cpu")
-    numbers = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device="cpu")
-    if numbers.numel() == 0 and not isinstance(indices, Tensor):
-        numbers = numbers.to(torch.int64)  # an empty list tells no dtype
+    numbers = as_numbers(indices)
     if numbers.dtype != torch.int64 or numbers.shape != images.shape[:1]:
         raise ArgumentError(
             f"indices is {describe(numbers)}; expected an int64 tensor of shape "

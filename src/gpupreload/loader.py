@@ -12,6 +12,9 @@ from torch.utils.data import Subset
 from gpupreload import draws
 from gpupreload.blocks import Blocks, Drawing
 from gpupreload.clock import check_epoch
+from gpupreload import draws, host
+from gpupreload.arguments import whole_number
+from gpupreload.chains import MixStep, read_mixing
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError
 from gpupreload.loader_arguments import (
@@ -147,6 +150,10 @@ class Loader:
         """Let the next `iter(loader)` begin this epoch; the ones after it count on from there."""
         check_epoch(epoch)
         self._next_epoch, self._progress, self._resumed = epoch, None, None
+        number = whole_number(epoch)
+        if number is None or number < 0:
+            raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
+        self._next_epoch = number
 
     def __len__(self) -> int:
         """The number of batches in an epoch, in this process."""

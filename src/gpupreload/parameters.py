@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from gpupreload.batch_checks import check_batch, checked_indices
+from gpupreload.batch_checks import as_numbers, check_batch, checked_indices
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.loader import Loader
@@ -211,7 +211,13 @@ def _from_store(
             f"{'None' if indices is None else describe(indices)}; expected indices alone, the "
             "numbers of samples in the dataset, such as indices=[0, 1]."
         )
-    numbers = torch.as_tensor(indices, dtype=torch.int64, device="cpu").reshape(-1)
+    numbers = as_numbers(indices).cpu().reshape(-1)
+    if numbers.is_floating_point() or numbers.dtype == torch.bool:
+        raise ArgumentError(
+            f"indices is {describe(numbers)}; expected whole numbers of samples. Of a mask, pass "
+            "mask.nonzero()."
+        )
+    numbers = numbers.to(torch.int64)
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(dataset):
         raise ArgumentError(
             f"indices run from {int(numbers.min())} to {int(numbers.max())}; expected sample "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -28,6 +29,8 @@ from gpupreload.steps import Step
 
 _SLOW = "sample by sample: slow"
 _OWN = "sample by sample: slow; a random generator of its own is not seeded"
+# one for all modules, which are copied and pickled: no two threads draw for the same call
+_counting = threading.Lock()
 
 
 def per_sample(transform: Any, *, seed: int | None = None) -> PerSample:
@@ -137,11 +140,11 @@ class PerSample(torch.nn.Module):
             last step mixes, (images, soft labels): float [N, num_classes].
 
         Raises:
-            ArgumentError: `images` is no such batch, or `indices` or `labels` do not match it. On
-                the CPU also: floats outside 0 to 1 come to a step that takes them as colours, or
-                a label is no class. On an accelerator these two are not looked at, for the look
-                would wait for it: such floats are cut off as torchvision does, and such a label
-                gives a row of NaN.
+            ArgumentError: `images` is no such batch or requires a gradient, or `indices` or
+                `labels` do not match it. On the CPU also: floats outside 0 to 1 come to a step that
+                takes them as colours, or a label is no class. On an accelerator these two are not
+                looked at, for the look would wait for it: such floats are cut off as torchvision
+                does, and such a label gives a row of NaN.
             TransformError: a crop is larger than the images, or a callable fails.
         """
         check_batch(images)
@@ -159,9 +162,13 @@ class PerSample(torch.nn.Module):
         return int(self._calls)
 
     def _count_call(self) -> int | Tensor:
-        number = self._calls.clone()
-        self._calls.add_(1)
-        return number if torch.compiler.is_compiling() else int(number)
+        if torch.compiler.is_compiling():
+            number = self._calls.clone()
+            self._calls.add_(1)
+            return number
+        with _counting:
+            self._calls.add_(1)
+            return int(self._calls) - 1
 
     def _run_on_batch(self, images: Tensor, rows: Rows) -> Tensor:
         """Run the steps on a batch that stays as it is."""

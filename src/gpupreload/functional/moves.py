@@ -87,7 +87,8 @@ def pad(
         The batch [N, C, H + top + bottom, W + left + right].
 
     Raises:
-        ArgumentError: an unknown mode, or more padding than the image has pixels to mirror.
+        ArgumentError: an unknown mode, a `fill` that does not go with the channels, or more
+            padding than the image has pixels to mirror.
 
     >>> row = torch.tensor([1, 2, 3], dtype=torch.uint8).view(1, 1, 1, 3)
     >>> pad(row, (2, 0), padding_mode="reflect").flatten()
@@ -100,6 +101,11 @@ def pad(
         )
     if padding_mode == "constant":
         fill = fill if isinstance(fill, int | float) else list(fill)
+        if isinstance(fill, list) and len(fill) not in (1, images.shape[1]):
+            raise ArgumentError(
+                f"fill is {fill}, of {len(fill)} values, but the images have {images.shape[1]} "
+                "channels. Give one number, or one for each channel."
+            )
         constant: Tensor = pad_image(images, padding=_four(padding), fill=fill)
         return constant
     left, top, right, bottom = _four(padding)
