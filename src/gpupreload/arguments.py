@@ -119,6 +119,8 @@ class Settings:
 
 def whole_number(value: Any) -> int | None:
     """Return the int that a value stands for, as NumPy's integers do; None for what is none."""
+    if isinstance(value, bool):
+        return None
     try:
         return operator.index(value)
     except TypeError:

@@ -69,7 +69,7 @@ class Blocks:
 
     def n_rows(self, module: PerSample, store: Tensor, batch_size: int) -> int:
         """How many rows to read at once: a multiple of the batch size."""
-        if module.slow_steps or not module.is_row_wise:
+        if module.shows_batches:
             return batch_size
         n_bytes = store[0].numel() * self._dtype.itemsize
         return batch_size * max(1, _BLOCK_BYTES // (batch_size * n_bytes))
@@ -91,7 +91,8 @@ class Blocks:
             rows: which samples they are.
             drawn: of these rows, by `Drawing`.
         """
-        allocate = partial(self._gathering, store, module.copies_last or self._reuse)
+        reuse = (module.copies_last or self._reuse) and not module.shows_batches
+        allocate = partial(self._gathering, store, reuse)
         if store.device.type == "cpu" and not module.head.is_empty:
             images = module.pick(self._picker, store, indices, drawn, allocate)
             start = module.head.n_stages

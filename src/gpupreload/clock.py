@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from gpupreload import draws
+from gpupreload.arguments import whole_number
 from gpupreload.errors import ArgumentError
 from gpupreload.stages import Rows, occurrences
 
@@ -35,9 +36,10 @@ class Clock:
 
     def set(self, epoch: int | None) -> None:
         """Set the epoch, or None; an `ArgumentError` for what is neither."""
+        number = _NO_EPOCH
         if epoch is not None:
-            check_epoch(epoch, " or None for fresh draws")
-        self._epoch.fill_(_NO_EPOCH if epoch is None else epoch)
+            number = check_epoch(epoch, " or None for fresh draws")
+        self._epoch.fill_(number)
 
     def another(self) -> Clock:
         """A clock that is set alike, and by itself from now on; readings are counted together."""
@@ -62,10 +64,12 @@ class Clock:
         self._epoch.share_memory_()
 
 
-def check_epoch(epoch: int, otherwise: str = "") -> None:
-    """Raise an `ArgumentError` where an epoch is no whole number of 0 or more."""
-    if not isinstance(epoch, int) or epoch < 0:
+def check_epoch(epoch: Any, otherwise: str = "") -> int:
+    """Return an epoch as an int; an `ArgumentError` where it is no whole number of 0 or more."""
+    number = whole_number(epoch)
+    if number is None or number < 0:
         comma = "," if otherwise else ""
         raise ArgumentError(
             f"epoch is {epoch!r}; expected a whole number, 0 or more{comma}{otherwise}."
         )
+    return number

@@ -12,9 +12,6 @@ from torch.utils.data import Subset
 from gpupreload import draws
 from gpupreload.blocks import Blocks, Drawing
 from gpupreload.clock import check_epoch
-from gpupreload import draws, host
-from gpupreload.arguments import whole_number
-from gpupreload.chains import MixStep, read_mixing
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError
 from gpupreload.loader_arguments import (
@@ -148,12 +145,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next `iter(loader)` begin this epoch; the ones after it count on from there."""
-        check_epoch(epoch)
-        self._next_epoch, self._progress, self._resumed = epoch, None, None
-        number = whole_number(epoch)
-        if number is None or number < 0:
-            raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
-        self._next_epoch = number
+        self._next_epoch, self._progress, self._resumed = check_epoch(epoch), None, None
 
     def __len__(self) -> int:
         """The number of batches in an epoch, in this process."""
@@ -289,159 +281,3 @@ class Loader:
         except FreedError:
             return "Loader: its dataset was freed"
         return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
-
-
-class _Drawing:
-    """Draws the parameters of an epoch's samples, many blocks at a time.
-
-    Args:
-        dataset: whose each-batch part draws.
-        rows: the samples of the epoch, in the order in which they will be served.
-        n_rows: of a block.
-    """
-
-    def __init__(self, dataset: GPUPreloadDataset, rows: Rows, n_rows: int) -> None:
-        self._dataset, self._rows = dataset, rows
-        self._n_at_once = n_rows * max(1, _ROWS_DRAWN // n_rows)
-        self._start, self._drawn = 0, list[Params | None]()
-
-    def of(self, block: slice) -> list[Params | None]:
-        """The parameters of each stage for the rows of a block; blocks come in order."""
-        if not block.start % self._n_at_once:
-            self._start = block.start
-            self._drawn = self._draw(slice(block.start, block.start + self._n_at_once))
-        return of_rows(self._drawn, slice(block.start - self._start, block.stop - self._start))
-
-    def _draw(self, window: slice) -> list[Params | None]:
-        store = self._dataset.images
-        channels, height, width = store.shape[1:]
-        rows = replace(self._rows, indices=self._rows.indices[window])
-        return self._dataset.each_batch.draw(rows, (channels, height, width), store.dtype)
-
-
-class _Blocks:
-    """Reads several batches' rows at once, into memory that is reused as far as it may be.
-
-    Args:
-        dtype: of floats that come out.
-        memory_format: of what comes out.
-        reuse: whether what comes out is overwritten by the next block, whoever holds it.
-    """
-
-    def __init__(self, dtype: torch.dtype, memory_format: torch.memory_format, reuse: bool) -> None:
-        self._dtype, self._format, self._reuse = dtype, memory_format, reuse
-        self._gathered: Tensor | None = None
-        self._out: Tensor | None = None
-        self._pool = host.Pool()
-        self._picker = Picker()
-
-    def n_rows(self, dataset: GPUPreloadDataset, batch_size: int) -> int:
-        """How many rows to read at once: a multiple of the batch size."""
-        module = dataset.each_batch
-        if module.shows_batches:
-            return batch_size
-        n_bytes = dataset.images[0].numel() * self._dtype.itemsize
-        return batch_size * max(1, _BLOCK_BYTES // (batch_size * n_bytes))
-
-    def read(
-        self, dataset: GPUPreloadDataset, indices: Tensor, rows: Rows, drawn: list[Params | None]
-    ) -> Tensor:
-        """Gather rows from the store, and run the each-batch part on them."""
-        module, store = dataset.each_batch, dataset.images
-        reuse = (module.copies_last or self._reuse) and not module.shows_batches
-        allocate = partial(self._gathering, store, reuse)
-        if store.device.type == "cpu" and not module.head.is_empty:
-            images = module.pick(self._picker, store, indices, drawn, allocate)
-            start = module.head.n_stages
-        else:
-            out = allocate((len(indices), *store.shape[1:]))
-            images, start = torch.index_select(store, 0, indices, out=out), 0
-        return self._as_asked(module.run(images, rows, self._allocate, drawn, start))
-
-    def _gathering(self, store: Tensor, reuse: bool, shape: tuple[int, ...]) -> Tensor:
-        if not reuse:
-            return self._pool.empty(shape, store.dtype, store.device)
-        kept = _rows_of(self._gathered, shape, store.dtype, store.device)
-        if kept is None:
-            kept = self._gathered = host.empty(shape, store.dtype, store.device)
-        return kept
-
-    def _allocate(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        if not self._reuse:
-            return self._pool.empty(shape, self._dtype, device, self._format)
-        out = _rows_of(self._out, shape, self._dtype, device)
-        if out is None:
-            out = self._out = host.empty(shape, self._dtype, device, self._format)
-        return out
-
-    def _as_asked(self, images: Tensor) -> Tensor:
-        dtype = self._dtype if images.is_floating_point() else images.dtype
-        return images.to(dtype, memory_format=self._format)
-
-
-def _rows_of(
-    buffer: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> Tensor | None:
-    """The first rows of a buffer in this shape, or None where it cannot hold them."""
-    if buffer is None or buffer.dtype != dtype or buffer.device != device:
-        return None
-    n_rows, *sides = shape
-    return buffer[:n_rows] if len(buffer) >= n_rows and list(buffer.shape[1:]) == sides else None
-
-
-def _check_dataset(dataset: Any) -> None:
-    if not isinstance(dataset, GPUPreloadDataset):
-        raise ArgumentError(
-            f"dataset is {describe(dataset)}; expected a GPUPreloadDataset, as "
-            "gpupreload.preload(data, transform) returns. torch.utils.data.DataLoader takes others."
-        )
-
-
-def _check_batch_size(batch_size: Any) -> None:
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ArgumentError(
-            f"batch_size is {batch_size!r}; expected the number of images in a batch, 1 or more."
-        )
-
-
-def _checked_mix(mix: Any, dataset: GPUPreloadDataset) -> MixStep:
-    """Read what mixes; on an accelerator a label that is no class could only give NaN later."""
-    step = read_mixing(mix)
-    n_classes = step.mixing.num_classes
-    if n_classes is None:
-        raise ArgumentError(
-            f"mix is {step.name}, whose num_classes is None; expected the number of classes, for "
-            f"the labels are mixed too. Pass num_classes={len(dataset.classes)} to it."
-        )
-    if dataset.targets and max(dataset.targets) >= n_classes:
-        raise ArgumentError(
-            f"mix is {step.name}, but labels run up to {max(dataset.targets)}; expected "
-            f"num_classes to be larger. Pass num_classes={len(dataset.classes)} to it."
-        )
-    return step
-
-
-def _check_format(dtype: Any, memory_format: Any) -> None:
-    if dtype not in _DTYPES:
-        raise ArgumentError(
-            f"dtype is {dtype!r}; expected torch.float32, float16, bfloat16 or float64. For uint8, "
-            "leave the steps that make floats out of the transform."
-        )
-    if memory_format not in (torch.contiguous_format, torch.channels_last):
-        raise ArgumentError(
-            f"memory_format is {memory_format!r}; expected torch.contiguous_format or "
-            "torch.channels_last."
-        )
-
-
-def _check_no_workers(num_workers: int, pin_memory: bool) -> None:
-    if num_workers:
-        raise LoadingError(
-            f"num_workers is {num_workers}, but a Loader has no worker processes: the images are "
-            "on the device already. Leave num_workers out."
-        )
-    if pin_memory:
-        raise LoadingError(
-            "pin_memory is True, but there is nothing to pin: the images are on the device "
-            "already. Leave pin_memory out."
-        )

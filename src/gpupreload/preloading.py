@@ -9,7 +9,6 @@ from typing import Any, Unpack
 import torch
 
 from gpupreload.arguments import Settings
-from gpupreload.cache import Cache
 from gpupreload.dataset import GPUPreloadDataset, check_not_resident
 from gpupreload.source import FolderOptions, open_source
 
@@ -27,6 +26,7 @@ def preload(
     store_size: tuple[int, int] | None = None,
     cache: bool | str | os.PathLike[str] = False,
     cache_key: str | None = None,
+    shard: bool | tuple[int, int] = False,
     **folder: Unpack[FolderOptions],
 ) -> GPUPreloadDataset:
     """Decode every image once, run the deterministic part once, and keep the pixels on the device.
@@ -49,6 +49,10 @@ def preload(
             what "the same" means. `report.cache` says what came of it.
         cache_key: a text that stands for steps and loaders of your own, without which nothing is
             kept where there are such; change it whenever they change.
+        shard: True where each process of `torch.distributed` is to decode and hold only its share
+            of the samples, or the pair (rank, world_size). Samples are dealt out by a fixed
+            permutation, the same in every run. A `Loader` then shuffles within the shard; a sample
+            looks as it would in one process.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.
@@ -64,6 +68,6 @@ def preload(
             the transform or the device cannot be used.
     """
     check_not_resident(data)
-    settings = Settings.checked(device, seed, workers, progress, cache, cache_key)
-    kept = Cache(settings.cache, open_source(data, **folder))
-    return GPUPreloadDataset._preloaded(kept, transform, store_size, settings)
+    settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard)
+    source = open_source(data, **folder)
+    return GPUPreloadDataset._preloaded(source, transform, store_size, settings)

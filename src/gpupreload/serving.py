@@ -280,7 +280,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
             ArgumentError: an argument cannot be used.
             IndexError: an index is out of range.
         """
-        check_epoch(epoch)
+        epoch = check_epoch(epoch)
         positions = as_positions(indices, len(self))
         numbers = self.view.numbers_of(positions)
         rows = Rows(self.seed if seed is None else seed, epoch, numbers, occurrence)
