@@ -49,8 +49,8 @@ class Loader:
         seed: of order and draws; None takes the dataset's.
         rank, world_size: the number of this process, from 0, and how many there are; None takes
             them from `torch.distributed`, where that is initialised. Of each epoch's order, which
-            is the same everywhere, a rank serves every `world_size`-th sample. (A sampler is taken
-            to give what this process serves.)
+            is the same everywhere, a rank serves every `world_size`-th sample; 0 and 1 serve all of
+            them here. (A sampler is taken to give what this process serves.)
         uneven: what becomes of samples that do not divide evenly among the ranks: "drop" leaves
             them out of this epoch, so that all have as many batches, as training needs; "exact"
             serves each sample once over all ranks. None takes "drop" with shuffle or weights,
@@ -187,11 +187,11 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """How far this loader is: plain numbers and texts, to be saved with a model's state.
 
-        Taken in the middle of an epoch, after a batch was served, it leads to the batches that come
-        next; after the last one, or before the first, to the next epoch. So it does after an epoch
-        was left early: call `set_epoch` first to pass the rest over. Only a sampler's numbers are
-        part of it, as a tensor; every other order is a function of seed and epoch. In several
-        processes it is the same in each.
+        Taken in the middle of an epoch it leads to the batches that come next, also where the epoch
+        was left early: `set_epoch` before passes those over. Taken after the last batch it leads to
+        the next epoch. Only the numbers that a sampler gave are part of it, as a tensor; every
+        other order is a function of seed and epoch. Processes that have served as many batches have
+        the same state, so that one of them can save it for all.
         """
         begun = Progress(self._next_epoch, self.batch_size)
         return saved(self._resumed or self._progress or begun, self.seed, self._settings)

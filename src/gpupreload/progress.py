@@ -87,6 +87,8 @@ def resumed(state: Any, settings: Mapping[str, Any]) -> Progress:
     if n_batches:
         _check_agree(state, settings)
     positions = state.get("positions")
+    if positions is not None:
+        positions = positions.cpu()  # loaded with the device of a model, say
     return Progress(state["epoch"], state["batch_size"], n_batches, positions=positions)
 
 
