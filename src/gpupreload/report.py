@@ -115,6 +115,8 @@ class LoadReport:
     def __str__(self) -> str:
         return str(self.table)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         return self.table._repr_html_()
 
