@@ -178,6 +178,7 @@ samples with an EXIF orientation, not applied                 1  cat/b.jpg
 Classes without an image: owl.
 Cache: off."""
     assert "".join(str(report).split("-")) == "".join(shown.strip().split("-"))
+    assert repr(report) == str(report)
     assert "<td" in report._repr_html_()
     assert "1,207" in report._repr_html_()
 
