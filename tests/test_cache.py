@@ -23,7 +23,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import gpupreload as gp
-from gpupreload import cache_file, cache_key, cache_writing, decode
+from gpupreload import cache_file, cache_key, cache_writing, decode, staging
 
 SIZE = v2.Resize((10, 12))
 NOTHING = "nothing is kept of these files as they are now, read this way"
@@ -438,9 +438,12 @@ def test_every_dtype_and_device_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, on_host: bool
 ) -> None:
     """Bytes and floats come back bit for bit, in place or by way of a buffer, in any blocks."""
-    monkeypatch.setattr(cache_file, "_is_on_host", lambda images: on_host)
+    for module in (cache_file, staging):
+        monkeypatch.setattr(module, "is_on_host", lambda images: on_host)
     images = torch.randint(0, 256, (70, 3, 5, 4), generator=torch.Generator().manual_seed(0))
     images, labels = images.to(dtype), torch.arange(70)
+    monkeypatch.setattr(cache_file, "BLOCKS_AT_A_TIME", 3)
+    monkeypatch.setattr(cache_writing, "BLOCKS_AT_A_TIME", 3)
     for n_bytes in (1, 500, 1 << 20):
         monkeypatch.setattr(cache_file, "_BLOCK_BYTES", n_bytes)
         path = tmp_path / f"{n_bytes}.safetensors"

@@ -23,26 +23,15 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # its modules may import each other.
 ORDER = [
     *("errors", "table", "user_cache", "let_go", "host", "tree", "wrong_folder", "folder"),
-    *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "placement"),
-    *("cover", "catalog"),
-    *("fast", "settings", "leaves", "probe", "made_up", "trace", "refusals", "division"),
-    *("parts", "steps", "splitmix", "draws", "functional", "native", "stages", "one_pass"),
-    *("chains", "batch_checks", "per_sample", "ranks", "arguments", "resident", "plan"),
-    *(
-        "report",
-        "bar",
-        "pool",
-        "filling",
-        "gaps",
-        "cache_file",
-        "cache_writing",
-        "cache_key",
-        "lock",
-    ),
-    *("cache", "store", "check", "fetched", "selection", "view", "clock", "floats"),
-    *("serving", "dataset", "preloading", "order", "blocks", "progress"),
-    *("loader_arguments", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
-    *("timing", "show", "explore", "photos"),
+    *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "placement", "cover"),
+    *("catalog", "fast", "settings", "leaves", "probe", "made_up", "trace", "refusals"),
+    *("division", "parts", "steps", "splitmix", "draws", "functional", "native", "stages"),
+    *("one_pass", "chains", "batch_checks", "per_sample", "ranks", "arguments", "resident"),
+    *("plan", "report", "bar", "pool", "staging", "filling", "gaps", "cache_file"),
+    *("cache_writing", "cache_key", "lock", "cache", "store", "check", "fetched"),
+    *("selection", "view", "clock", "floats", "serving", "dataset", "preloading", "order"),
+    *("blocks", "progress", "loader_arguments", "loader", "parameters", "repeats", "frozen"),
+    *("figure", "shared", "timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = [

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from gpupreload import host
 from gpupreload.pool import threads
+from gpupreload.staging import Staging, is_on_host
 
 FORMAT = "gpupreload store 2"
 _BLOCK_BYTES = 1 << 20
@@ -133,17 +134,19 @@ class _Reader:
         self._rows_of_block = rows_of_block(images[:1].nbytes)
 
     def read_all(self, pool: ThreadPoolExecutor) -> None:
-        on_host = _is_on_host(self._images)
-        n_rows = len(self._images) if on_host else self._rows_of_block * BLOCKS_AT_A_TIME
-        for start in range(0, len(self._images), max(1, n_rows)):
-            rows = self._images[start : start + n_rows]
-            staged = rows if on_host else host.empty(tuple(rows.shape), rows.dtype)
+        images, staging, n_rows = self._images, None, len(self._images)
+        if not is_on_host(images):
+            n_rows = min(n_rows, self._rows_of_block * BLOCKS_AT_A_TIME)
+            staging = Staging((n_rows, *images.shape[1:]), images.dtype, images.device)
+        for turn, start in enumerate(range(0, len(images), max(1, n_rows))):
+            rows = images[start : start + n_rows]
+            memory = staging.buffer(turn)[: len(rows)] if staging else rows
             first = start // self._rows_of_block
-            blocks = list(staged.split(self._rows_of_block))
+            blocks = list(memory.split(self._rows_of_block))
             if not all(pool.map(self._block, range(first, first + len(blocks)), blocks)):
                 raise UnusableError("the file there is damaged (a checksum does not match)")
-            if not on_host:
-                rows.copy_(staged)
+            if staging:
+                staging.send(turn, rows)
 
     def _block(self, number: int, rows: Tensor) -> bool:
         """Read one block; return whether it is as it was written."""
@@ -236,10 +239,6 @@ def _start_of_images(path: Path) -> int:
         n_bytes = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(n_bytes))
     return 8 + n_bytes + int(header["images"]["data_offsets"][0])
-
-
-def _is_on_host(images: Tensor) -> bool:
-    return images.device.type == "cpu"
 
 
 def rows_of_block(row_bytes: int) -> int:

@@ -23,6 +23,7 @@ from gpupreload.cache_file import (
     checksum_of_rest,
     rows_of_block,
 )
+from gpupreload.staging import on_host
 
 
 class UnwritableError(OSError):
@@ -57,8 +58,9 @@ def write(path: Path, images: Images, labels: Tensor, facts: str) -> None:
         UnwritableError: the file cannot be written.
     """
     with writing(path, tuple(images.shape), images.dtype) as file:
-        for rows in images.split(file.n_rows_at_a_time):
-            file.add(rows.cpu())
+        n_rows = file.n_rows_at_a_time
+        for rows in on_host(images.split(n_rows), min(n_rows, len(labels))):
+            file.add(rows)
         file.finish(labels, facts)
 
 

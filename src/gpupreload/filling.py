@@ -22,6 +22,7 @@ from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
 from gpupreload.pool import SPAN, ByteBudget, threads
 from gpupreload.source import Source
+from gpupreload.staging import Staging
 
 
 class Decoding:
@@ -167,28 +168,16 @@ class _Staged:
     def __init__(self, images: Tensor) -> None:
         self._images = images
         self.n_rows = max(1, STAGING_BYTES // max(1, images[:1].nbytes))
-        pinned = images.device.type == "cuda"
         shape = (self.n_rows, *images.shape[1:])
-        settings: dict[str, Any] = {"dtype": images.dtype, "device": "cpu", "pin_memory": pinned}
-        self._buffers = [torch.empty(shape, **settings) for _ in "ab"]
-        self._sent: list[torch.cuda.Event | None] = [None, None]
+        self._staging = Staging(shape, images.dtype, images.device)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """The rows to fill, once their last contents have reached the device."""
-        which = start // self.n_rows % 2
-        event = self._sent[which]
-        if event is not None:
-            event.synchronize()
-        return self._buffers[which][: stop - start]
+        return self._staging.buffer(start // self.n_rows)[: stop - start]
 
     def filled(self, start: int, stop: int) -> None:
         """Send the rows to the device, without waiting where it can be done."""
-        which = start // self.n_rows % 2
-        on_cuda = self._images.device.type == "cuda"
-        self._images[start:stop].copy_(self._buffers[which][: stop - start], non_blocking=on_cuda)
-        if on_cuda:
-            with torch.cuda.device(self._images.device):
-                self._sent[which] = torch.cuda.current_stream().record_event()
+        self._staging.send(start // self.n_rows, self._images[start:stop])
 
 
 def fill(
