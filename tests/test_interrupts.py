@@ -18,8 +18,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 import gpupreload as gp
-from gpupreload import host
-from gpupreload import store as store_module
+from gpupreload import building, host
 from gpupreload.let_go import letting_go
 
 MIB = 1 << 20
@@ -135,11 +134,11 @@ def test_an_error_of_a_step_leaves_no_memory_either(
 
     def step(image: Image.Image) -> Image.Image:
         mine = image.size
-        if store_module.host.empty is watched and stores:
+        if building.host.empty is watched and stores:
             raise ValueError(f"no such size as {mine}")
         return image
 
-    monkeypatch.setattr(store_module.host, "empty", watched)
+    monkeypatch.setattr(building.host, "empty", watched)
     with pytest.raises(gp.TransformError) as raised:
         gp.preload(
             photo_folder, v2.Compose([v2.Resize((9, 9)), step]), device="cpu", progress=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from torchvision.datasets import ImageFolder
 
 import gpupreload as gp
 from gpupreload import draws
+from gpupreload.blocks import Blocks
 
 ONCE = [v2.Resize(16), v2.CenterCrop(12)]
 FLOATS = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.3] * 3)]
@@ -202,7 +204,9 @@ def test_small_images_come_in_blocks_that_change_nothing(photo_folder: Path) -> 
     alone = preload(photo_folder, *ONCE, v2.RandomHorizontalFlip(), *FLOATS)
     whole = gp.Loader(random, 3, shuffle=True)
     single = gp.Loader(alone, 3, shuffle=True)
-    single._blocks.n_rows = lambda module, store, batch_size: batch_size  # type: ignore[method-assign]
+    blocks = Blocks(torch.float32, torch.contiguous_format, False)
+    blocks.n_rows = lambda module, store, batch_size: batch_size  # type: ignore[method-assign]
+    single._spare = [blocks]
     assert torch.equal(epoch_of(whole)[0], epoch_of(single)[0])
 
 
@@ -332,3 +336,29 @@ def test_the_repr_of_a_loader_over_a_freed_dataset(photo_folder: Path) -> None:
     assert repr(loader) == "Loader: 3 batches of 5 on cpu, shuffle=True, seed=3, epoch=0"
     ours.free()
     assert repr(loader) == "Loader: its dataset was freed"
+
+
+@pytest.mark.parametrize("reuse_buffers", [False, True])
+def test_a_loader_may_be_gone_through_in_several_threads(
+    photo_folder: Path, reuse_buffers: bool
+) -> None:
+    """Each run through has memory of its own, in turn in one thread or at once in several."""
+    steps = [v2.Resize((20, 20)), v2.RandomCrop(16, padding=4), v2.RandomHorizontalFlip(), *FLOATS]
+    ours = gp.preload(photo_folder, v2.Compose(steps), device="cpu", seed=3, progress=False)
+    loader = gp.Loader(ours, 2, shuffle=True, reuse_buffers=reuse_buffers)
+    expected = [
+        torch.cat([images.clone() for images, _ in epoch])
+        for epoch in (iter(loader) for _ in range(6))
+    ]
+    loader.set_epoch(0)
+    epochs = [iter(loader) for _ in range(6)]
+    together: list[list[torch.Tensor]] = [[] for _ in epochs]
+    for _ in range(len(loader)):
+        for epoch, kept in zip(epochs, together, strict=True):
+            kept.append(next(epoch)[0].clone())
+    assert all(torch.equal(torch.cat(k), e) for k, e in zip(together, expected, strict=True))
+    loader.set_epoch(0)
+    epochs = [iter(loader) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        found = pool.map(lambda epoch: torch.cat([x.clone() for x, _ in epoch]), epochs)
+        assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))

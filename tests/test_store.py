@@ -24,8 +24,7 @@ from torchvision.transforms import functional as v1f
 from torchvision.transforms import v2
 
 import gpupreload as gp
-from gpupreload import filling, host
-from gpupreload import store as store_module
+from gpupreload import building, filling, host
 from gpupreload.pool import ByteBudget
 
 SIZE = v2.Resize((10, 12))
@@ -322,7 +321,7 @@ def test_the_same_again_shares_the_store(
 ) -> None:
     """A cell that is run twice decodes once, whatever runs each batch; the seeds are their own."""
     first = preload(photo_folder, SIZE, v2.RandomHorizontalFlip(), seed=1)
-    monkeypatch.setattr(store_module, "fill", None)
+    monkeypatch.setattr(building, "fill", None)
     again = preload(str(photo_folder), SIZE, v2.ToImage(), v2.RandomErasing(), seed=2)
     explicit = gp.GPUPreloadDataset(
         ImageFolder(photo_folder), v2.Resize([10, 12]), v2.RandomVerticalFlip(), device="cpu"

@@ -11,8 +11,10 @@ from typing import Any, Self
 import torch
 
 from gpupreload import draws
+from gpupreload import placement as placements
 from gpupreload.devices import resolve_device
 from gpupreload.errors import ArgumentError
+from gpupreload.placement import Placement
 from gpupreload.ranks import asked_shard
 from gpupreload.user_cache import user_cache
 
@@ -80,6 +82,7 @@ class Settings:
         progress: whether a bar is shown.
         cache: where the filled store is kept.
         shard: which process of how many loads a shard of its own, or None.
+        placement: the rung that was asked for, or "auto".
     """
 
     device: torch.device
@@ -89,6 +92,7 @@ class Settings:
     progress: bool
     cache: CacheChoice
     shard: tuple[int, int] | None
+    placement: Placement
 
     @classmethod
     def checked(
@@ -100,6 +104,7 @@ class Settings:
         cache: bool | str | os.PathLike[str] | None,
         cache_key: str | None,
         shard: bool | tuple[int, int] = False,
+        placement: Placement = "auto",
     ) -> Self:
         """Fill in what is None: the first device, a seed from torch's generator, a thread a CPU.
 
@@ -112,9 +117,12 @@ class Settings:
         if seed is None:
             seed = int(torch.randint(0, 2**63 - 1, (), device="cpu"))
         draws.key_of(seed, 0, 0)  # refuses a seed out of range
+        asked = placements.checked(placement)
+        if asked == "disk" and (cache is None or cache is False):
+            cache = True
         choice = CacheChoice.checked(cache, cache_key)
         dealt = asked_shard(shard)
-        return cls(found, int(seed), is_drawn, n_threads, progress, choice, dealt)
+        return cls(found, int(seed), is_drawn, n_threads, progress, choice, dealt, asked)
 
 
 def whole_number(value: Any) -> int | None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gpupreload import cache_file, cache_writing
 from gpupreload.arguments import CacheChoice, cache_folder
 from gpupreload.cache_file import Contents, UnusableError
 from gpupreload.cache_key import key_of_once, key_of_source, why_no_key
+from gpupreload.cache_writing import Images
 from gpupreload.errors import GPUPreloadError, UnreadableError
 from gpupreload.lock import TimedOutError, filling
 from gpupreload.source import Source
@@ -64,6 +69,7 @@ class Cache:
         self._path: Path | None = None
         self._seen: dict[Path, Contents] = {}
         self._facts_found: dict[str, Any] | None = None
+        self._is_written = False
         self.outcome = ""
         known = None
         if choice.folder is not None:
@@ -117,40 +123,94 @@ class Cache:
                     self._tidy(self._path if is_held else None)
             yield
 
+    @property
+    def folder(self) -> Path:
+        """Where files are kept, or would be: the user's cache where none was asked for."""
+        return self._choice.folder or cache_folder(True)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether a file is there of this data and once-part."""
+        return self._path is not None and self._path.is_file()
+
+    def begin(self, steps: Steps) -> None:
+        """Look for the images in `folder`, and keep them there, although nobody asked for that."""
+        if self._choice.folder is None:
+            self._choice = replace(self._choice, folder=self.folder)
+            self._source_key = key_of_source(self._whole, self._choice.key)
+            self.outcome = "" if self._source_key else _not_used(why_no_key(self._whole))
+            self._use_for(steps)
+
     def read(self, images: Tensor, labels: Tensor, workers: int) -> bool:
         """Fill images and labels from the file, if it has them; return whether it had."""
+
+        def fill(contents: Contents) -> None:
+            cache_file.read(contents, images, workers)
+            labels.copy_(contents.labels)
+
+        return self._used(fill, in_units(images.nbytes)) is not None
+
+    def open(self, shape: tuple[int, ...], dtype: torch.dtype, workers: int) -> Contents | None:
+        """Verify the file, if it has such images; return what it holds, or None."""
+
+        def verify(contents: Contents) -> None:
+            if contents.shape != shape or cache_file.dtype_of(contents) != dtype:
+                raise UnusableError("the file there holds images of another size")
+            cache_file.verify(contents, workers)
+
+        return self._used(verify, in_units(math.prod(shape) * dtype.itemsize))
+
+    def _used(self, use: Callable[[Contents], None], size: str) -> Contents | None:
         if self._path is None:
-            return False
+            return None
         try:
             contents = self._seen.get(self._path) or cache_file.look(self._path)
-            cache_file.read(contents, images, workers)
+            use(contents)
         except UnusableError as error:
             self.outcome = f"Cache: miss, for {self._miss(str(error))}."
-            return False
-        labels.copy_(contents.labels)
-        self.outcome = f"Cache: hit. Read {in_units(images.nbytes)} from {self._path}."
-        return True
+            return None
+        self.outcome = f"Cache: hit. Read {size} from {self._path}."
+        return contents
 
-    def write(self, images: Tensor, labels: Tensor, source: Source) -> None:
+    def path_in(self, folder: Path) -> Path:
+        """Where to write images that are to stay in a file: ours, or one that nobody finds again.
+
+        Both are deleted by `clear_cache`.
+        """
+        return self._path or folder / f"{uuid.uuid4().hex}-{uuid.uuid4().hex}.safetensors"
+
+    def is_ours(self, path: Path) -> bool:
+        """Whether a file is the one that the next load looks for."""
+        return path == self._path
+
+    def write(self, images: Images, labels: Tensor, source: Source) -> None:
         """Keep what was just filled; a warning where it cannot be written.
 
         Args:
-            images: of the store.
+            images: of the store, [N, C, H, W].
             labels: of the store, on the CPU.
             source: of these images: without those that could not be read.
         """
-        if self._path is None or "miss" not in self.outcome:
+        if self._path is None or self._is_written or "miss" not in self.outcome:
             return
         try:
-            cache_writing.write(self._path, images, labels, self._facts(source))
+            cache_writing.write(self._path, images, labels, self.facts(source))
         except OSError as error:
             why = f"The cache in {self._path.parent} cannot be written: {error.strerror or error}."
             self.outcome += f" {why}"
             warnings.warn(f"{why} The images are loaded all the same.", stacklevel=2)
             return
-        n_bytes = sum(path.stat().st_size for path in _ours(self._path.parent))
+        self.was_written(self._path)
+
+    def was_written(self, path: Path) -> None:
+        """Say in `outcome` what stands in the folder."""
+        self._is_written = True
+        if not self.is_ours(path):
+            self.outcome += " The images are in a file that no other load finds."
+            return
+        n_bytes = sum(one.stat().st_size for one in _ours(path.parent))
         self.outcome += (
-            f" Written: {in_units(self._path.stat().st_size)} to {self._path}; "
+            f" Written: {in_units(path.stat().st_size)} to {path}; "
             f"clear_cache deletes {in_units(n_bytes)} there."
         )
 
@@ -183,7 +243,7 @@ class Cache:
             self._seen = {}
         return known
 
-    def _facts(self, source: Source) -> str:
+    def facts(self, source: Source) -> str:
         """What the headers told, and which files are left out and why, by index in all."""
         skipped = {
             i: source.skipped[path].removeprefix(f"{printable(path)}: ")

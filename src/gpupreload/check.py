@@ -11,7 +11,7 @@ from torchvision.datasets import DatasetFolder
 from gpupreload.arguments import resolve_workers
 from gpupreload.bar import bar
 from gpupreload.errors import ArgumentError, UnreadableError
-from gpupreload.plan import DECODE_BUDGET
+from gpupreload.outline import DECODE_BUDGET
 from gpupreload.pool import SPAN, ByteBudget, threads
 from gpupreload.report import LoadReport, report_on
 from gpupreload.source import FolderOptions, Source, describe, open_source

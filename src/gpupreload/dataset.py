@@ -14,7 +14,8 @@ from gpupreload.cache import Cache
 from gpupreload.clock import Clock
 from gpupreload.errors import ArgumentError
 from gpupreload.let_go import letting_go
-from gpupreload.plan import Plan, make_plan, own_transform
+from gpupreload.placement import Placement
+from gpupreload.plan import make_plan, own_transform
 from gpupreload.probe import generators_kept
 from gpupreload.ranks import Shard
 from gpupreload.report import report_on, show
@@ -49,6 +50,7 @@ class GPUPreloadDataset(ResidentDataset):
             warning: every epoch then sees the same picture. For teaching.
         cache: as for `preload`.
         cache_key: as for `preload`.
+        placement: as for `preload`.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.
@@ -83,10 +85,13 @@ class GPUPreloadDataset(ResidentDataset):
         allow_frozen: bool = False,
         cache: bool | str | os.PathLike[str] = False,
         cache_key: str | None = None,
+        placement: Placement = "auto",
         **folder: Unpack[FolderOptions],
     ) -> None:
         check_not_resident(data_root)
-        settings = Settings.checked(device, seed, workers, progress, cache, cache_key)
+        settings = Settings.checked(
+            device, seed, workers, progress, cache, cache_key, placement=placement
+        )
         kept = Cache(settings.cache, open_source(data_root, **folder))
         first = own_transform(kept.source, deterministic_transform)
 
@@ -95,8 +100,7 @@ class GPUPreloadDataset(ResidentDataset):
 
         with generators_kept():  # data of the caller's own may draw, or seed, while they are read
             steps = kept.divided(split)
-            plan = make_plan(kept.source, steps, settings.device, allow_frozen=allow_frozen)
-            self._load(kept, plan, settings)
+            self._load(kept, steps, settings, allow_frozen=allow_frozen)
         self._use(steps, [part for part in (first, train_aug) if part is not None])
 
     @classmethod
@@ -119,22 +123,37 @@ class GPUPreloadDataset(ResidentDataset):
 
         with generators_kept():
             steps = kept.divided(split)
-            self._load(kept, make_plan(kept.source, steps, settings.device), settings, shard)
+            self._load(kept, steps, settings, shard)
         self._use(steps, transform)
         self._source = self._source if shard is None else source
         self._store_size = store_size
         return self
 
     def _load(
-        self, kept: Cache, plan: Plan, settings: Settings, shard: Shard | None = None
+        self,
+        kept: Cache,
+        steps: Steps,
+        settings: Settings,
+        shard: Shard | None = None,
+        *,
+        allow_frozen: bool = False,
     ) -> None:
         self.seed, self.is_seed_drawn = settings.seed, settings.is_seed_drawn
         workers, progress = settings.workers, settings.progress
         with letting_go(), kept.alone():
-            store = load(kept.source, plan, workers=workers, progress=progress, cached=kept.read)
+            plan = make_plan(
+                kept.source,
+                steps,
+                settings.device,
+                allow_frozen=allow_frozen,
+                placement=settings.placement,
+                folder=kept.folder,
+                has_file=kept.has_file,
+            )
+            store = load(kept.source, plan, kept, workers=workers, progress=progress)
             store.hold(self)
             source = kept.source.without(store.skipped)
-            kept.write(store.images, store.labels_on_cpu, source)
+            kept.write(store.in_order, store.labels_on_cpu, source)
         self._view, self._clock = View(store, shard=shard), Clock()
         self.report = report_on(source, kept.outcome)
         if settings.progress and self.report.has_news:

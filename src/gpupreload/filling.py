@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from gpupreload.catalog import kind_of
 from gpupreload.errors import SizeError, TransformError, UnreadableError
 from gpupreload.fast import TensorResize, pixels_of_jpeg, quickened
 from gpupreload.host import array_of
+from gpupreload.outline import DECODE_BUDGET, STAGING_BYTES
 from gpupreload.parts import Step, pixels_of
-from gpupreload.plan import DECODE_BUDGET, STAGING_BYTES, Plan
+from gpupreload.plan import Plan
 from gpupreload.pool import SPAN, ByteBudget, threads
 from gpupreload.source import Source
 from gpupreload.staging import Staging
@@ -146,6 +147,22 @@ def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+class Landing(Protocol):
+    """Where decoded rows go, a window of them at a time.
+
+    Attributes:
+        n_rows: of a window.
+    """
+
+    n_rows: int
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The memory on the host for the rows of a window, to be filled."""
+
+    def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
+        """Take the rows over; some of all rows could not be read, and hold anything."""
+
+
 class _InPlace:
     """Rows on the host are decoded where they stay."""
 
@@ -158,7 +175,7 @@ class _InPlace:
         """The rows to fill."""
         return self._images[start:stop]
 
-    def filled(self, start: int, stop: int) -> None:
+    def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
         """Nothing is left to do."""
 
 
@@ -175,18 +192,23 @@ class _Staged:
         """The rows to fill, once their last contents have reached the device."""
         return self._staging.buffer(start // self.n_rows)[: stop - start]
 
-    def filled(self, start: int, stop: int) -> None:
+    def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
         """Send the rows to the device, without waiting where it can be done."""
         self._staging.send(start // self.n_rows, self._images[start:stop])
 
 
+def landing_of(images: Tensor) -> Landing:
+    """How rows get into a tensor: they are decoded in place, or staged for an accelerator."""
+    return _InPlace(images) if images.device.type == "cpu" else _Staged(images)
+
+
 def fill(
-    images: Tensor, labels: Tensor, decode: Decoding, workers: int, advance: Advance
+    images: Tensor | Landing, labels: Tensor, decode: Decoding, workers: int, advance: Advance
 ) -> dict[int, str]:
     """Decode every item into its row and its label, a window of rows at a time.
 
     Args:
-        images: [N, C, H, W] on any device, as planned; written to.
+        images: [N, C, H, W] on any device, as planned, to be written to; or what takes such rows.
         labels: int64 [N] on the CPU; written to.
         decode: what fills a row.
         workers: number of decoding threads, 1 or more.
@@ -200,7 +222,7 @@ def fill(
         SizeError: an image did not come out in the planned size.
         TransformError: a step failed.
     """
-    rows = _InPlace(images) if images.device.type == "cpu" else _Staged(images)
+    rows = landing_of(images) if isinstance(images, Tensor) else images
     unreadable: dict[int, str] = {}
     with threads(workers, decode) as pool:
         for start in range(0, len(labels), rows.n_rows):
@@ -210,5 +232,5 @@ def fill(
             for span, reasons in zip(spans[0], results, strict=True):
                 unreadable |= reasons
                 advance(len(span))
-            rows.filled(start, stop)
+            rows.filled(start, stop, unreadable)
     return unreadable

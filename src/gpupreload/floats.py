@@ -28,8 +28,8 @@ def float_images(view: View, steps: Steps) -> Tensor:
     positions = torch.arange(len(view), device="cpu")
     out: Tensor | None = None
     for chosen in positions.split(_CHUNK):
-        rows = view.rows_of(chosen).to(view.store.device)
-        images = run(view.store.images.index_select(0, rows), Rows(0, 0, view.numbers_of(chosen)))
+        images = view.store.take(view.rows_of(chosen))
+        images = run(images, Rows(0, 0, view.numbers_of(chosen)))
         images = images if images.is_floating_point() else _as_floats(images)
         if out is None:
             out = images.new_empty((len(view), *images.shape[1:]))

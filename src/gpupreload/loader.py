@@ -127,7 +127,8 @@ class Loader:
         check_no_rank(self._sampled, rank)
         check_shard(self._ranks, self.dataset.view.shard)
         self._with_indices = with_indices
-        self._blocks = Blocks(dtype, memory_format, reuse_buffers)
+        self._kind = dtype, memory_format, reuse_buffers
+        self._spare: list[Blocks] = []
         self._next_epoch = 0
         self._progress: Progress | None = None
         self._resumed: Progress | None = None
@@ -227,19 +228,30 @@ class Loader:
     # --- batches
 
     def _batches(self, progress: Progress) -> Iterator[tuple[Tensor, ...]]:
+        # memory of its own for each epoch that is gone through at a time, in any thread
+        try:
+            blocks = self._spare.pop()
+        except IndexError:
+            blocks = Blocks(*self._kind)
+        try:
+            yield from self._batches_by(blocks, progress)
+        finally:
+            self._spare = [blocks]
+
+    def _batches_by(self, blocks: Blocks, progress: Progress) -> Iterator[tuple[Tensor, ...]]:
         positions, rows = self._epoch_of(progress)
         size, module, view = progress.batch_size, self.dataset.each_batch, self.dataset.view
-        store = view.store.images
-        on_device = view.rows_of(positions).to(store.device, non_blocking=True)
-        columns = [view.store.labels.index_select(0, on_device)]
+        store, in_store = view.store, view.rows_of(positions)
+        columns = [store.labels.index_select(0, in_store.to(store.device, non_blocking=True))]
         if self._with_indices:
             columns.append(positions.to(store.device, copy=True))
-        n_rows = self._blocks.n_rows(module, store, size)
-        drawing = Drawing(module, store, rows, n_rows)
-        for start in range(0, len(positions), n_rows):
+        n_rows = blocks.n_rows(module, store.form, size)
+        drawing = Drawing(module, store.form, rows, n_rows)
+        starts = range(0, len(positions), n_rows)
+        for start, (held, indices) in zip(starts, store.blocks(in_store, n_rows), strict=True):
             block = slice(start, start + n_rows)
             of_block = rows.part(block)
-            images = self._blocks.read(module, store, on_device[block], of_block, drawing.of(block))
+            images = blocks.read(module, held, indices, of_block, drawing.of(block))
             parts = (images, *(column[block] for column in columns))
             batches = zip(*(part.split(size) for part in parts), strict=True)
             for batch in batches if self.mix_step is None else self._mixed(batches, of_block, size):

@@ -224,8 +224,7 @@ def _from_store(
             f"numbers from 0 to {len(dataset) - 1}."
         )
     view = dataset.view
-    first = view.rows_of(numbers[:1]).to(dataset.device)
-    return view.store.images[first], numbers
+    return view.store.take(view.rows_of(numbers[:1])), numbers
 
 
 def _in_whole(source: GPUPreloadDataset | Loader | PerSample, indices: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ time it takes to fetch them; augmentation runs on the device on every rung.
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ Rung = Literal["device", "mixed", "host", "disk"]
 Placement = Literal["auto", "device", "mixed", "host", "disk"]
 """What may be asked for: a rung, or "auto" for the highest that has room."""
 
+_AS_ASKED = "as asked for"
+_HOST = "the host's memory"
 # of the memory, kept free for the model and its activations
 MARGIN = 0.1
 # of the memory: a set that takes less than this leaves the margin as it finds it
@@ -84,6 +87,11 @@ class Place:
     n_on_device: int
     why: str
 
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether the caller named this rung."""
+        return self.why == _AS_ASKED
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -106,6 +114,30 @@ class Needs:
             and _fits(self.host, room.on_host, 0 if room.is_one_memory else margin)
             and (room.on_disk is None or self.disk <= room.on_disk)
         )
+
+    def too_much(self, room: Room) -> str:
+        """By how much it does not fit, and where that is not the device's memory; "" if it fits."""
+        name, n_bytes, free = self._tightest(room)
+        where = "" if name == str(room.device) else f" for {name}"
+        return "" if n_bytes <= free else f"{in_units(n_bytes - free)} too much{where}"
+
+    def refusal(self, room: Room) -> str:
+        """What is needed and what is there, where it does not fit."""
+        name, n_bytes, free = self._tightest(room)
+        total = {str(room.device): room.on_device, _HOST: room.on_host}.get(name)
+        of_all = "" if total is None else f" of {in_units(total.total)}"
+        return f"{in_units(n_bytes)}, and {name} has {in_units(free)} free{of_all}"
+
+    def _tightest(self, room: Room) -> tuple[str, int, int]:
+        """Where most is missing: its name, the bytes needed, and the bytes that are free."""
+        host_free = self.host if room.is_one_memory else room.on_host.free
+        disk_free = self.disk if room.on_disk is None else room.on_disk
+        places = (
+            (str(room.device), self.device, room.on_device.free),
+            (_HOST, self.host, host_free),
+            (f"the disk of {room.folder}", self.disk, disk_free),
+        )
+        return max(places, key=lambda place: place[1] - place[2] if place[1] else -math.inf)
 
 
 def checked(placement: Any) -> Placement:
@@ -135,7 +167,7 @@ def choose(asked: Placement, sizes: Sizes, room: Room) -> Place:
     disk 0
     """
     if asked != "auto":
-        return Place(asked, _n_on_device(asked, sizes, room), "as asked for")
+        return Place(asked, _n_on_device(asked, sizes, room), _AS_ASKED)
     rungs: tuple[Rung, ...] = ("device", "mixed", "host", "disk")
     if room.is_one_memory:
         rungs = ("device", "disk")
@@ -161,12 +193,22 @@ def needs(place: Place, sizes: Sizes, device: torch.device) -> Needs:
     return Needs(on_device, on_host, on_disk)
 
 
+def other_choices(place: Place, device: torch.device) -> str:
+    """What else can be done where a rung has no room; the end of a list."""
+    if place.rung == "disk":
+        return ", or name a folder with more room with cache="
+    ways = [] if device.type == "cpu" else ["keep them on the CPU with device='cpu'"]
+    if place.is_asked_for:
+        ways.append("leave placement out, so that they are kept wherever there is room")
+    return "".join(f", or {way}" for way in ways)
+
+
 def free_on_disk(folder: Path) -> int:
     """The bytes that are free where a folder is, or would be made; 0 where that is unknown."""
     for path in (folder, *folder.absolute().parents):
         try:
             return shutil.disk_usage(path).free
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
             break
@@ -176,9 +218,7 @@ def free_on_disk(folder: Path) -> int:
 def in_words(place: Place, sizes: Sizes, room: Room) -> str:
     """Where the images are, with sizes, and why; for the table of a plan."""
     n_below = sizes.n_images - place.n_on_device
-    on_device, below = (
-        in_units(n * sizes.image_bytes) for n in (place.n_on_device, n_below)
-    )  # fmt: skip
+    on_device, below = (in_units(n * sizes.image_bytes) for n in (place.n_on_device, n_below))
     where = {
         "device": f"{on_device} on {room.device}",
         "mixed": f"{place.n_on_device:,} images ({on_device}) on {room.device}, {n_below:,} "

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Unpack
 
 import torch
 
-from gpupreload.devices import memory_of, resolve_device
-from gpupreload.errors import ArgumentError, DoesNotFitError, FrozenAugmentationError
+from gpupreload import placement as places
+from gpupreload.devices import Memory, memory_of, resolve_device
+from gpupreload.errors import ArgumentError, DoesNotFitError
 from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.outline import check_not_random, class_counts, decoding_bytes, in_kinds
+from gpupreload.placement import MARGIN, Needs, Place, Placement, Room, Sizes, free_on_disk
 from gpupreload.probe import generators_kept
-from gpupreload.resident import find, resident_bytes
+from gpupreload.resident import Resident, find, resident_bytes
 from gpupreload.source import FolderOptions, ImageSpec, Source, open_source
 from gpupreload.steps import Steps, fingerprint, split_transform
 from gpupreload.table import Table, in_bytes_and_units, in_units
-
-# decoded images in flight while loading; one larger than this is decoded alone
-DECODE_BUDGET = 128 << 20
-# of rows that wait for an accelerator in one of two buffers: enough for full copy bandwidth
-STAGING_BYTES = 16 << 20
-# of the device's memory, kept free for the model and its activations
-_MARGIN = 0.1
-# why a file below the folder is no sample, by `PassedOver.kind`
-_KINDS = {
-    "hidden": "hidden",
-    "system": "of the operating system",
-    "suffix": "with a suffix that is no image's",
-    "root": "outside the class folders",
-    "link": "linked twice",
-    "special": "no regular files",
-    "class": "of classes left out",
-}
+from gpupreload.user_cache import user_cache
 
 
 @dataclass(frozen=True)
@@ -54,6 +43,8 @@ class Plan:
         margin_bytes: what the verdict leaves for the model: a tenth of the device's memory.
         resident_bytes: what stores that are alive already take on this device.
         is_resident: whether one of them holds just this, so that a preload would share it.
+        room: where images could be kept, with free bytes.
+        place: where they would be kept, and why there.
         passed_over: how many files below the folder are no samples, by the kind of the reason.
         n_decoded: how many times an image was decoded to find all this; 0 where headers told.
         steps: which step of the transform runs when, and why.
@@ -71,6 +62,8 @@ class Plan:
     margin_bytes: int
     resident_bytes: int
     is_resident: bool
+    room: Room
+    place: Place
     passed_over: Mapping[str, int]
     n_decoded: int
     steps: Steps
@@ -92,25 +85,61 @@ class Plan:
         return 8 * self.n_images
 
     @property
+    def image_bytes(self) -> int:
+        """One image in `dtype`."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
     def store_bytes(self) -> int:
-        """What stays on the device: the pixels in `dtype`, and the labels."""
-        return self.uint8_bytes * self.dtype.itemsize + self.label_bytes
+        """What stays: the pixels in `dtype`, and the labels."""
+        return self.n_images * self.image_bytes + self.label_bytes
+
+    @property
+    def needs(self) -> Needs:
+        """The most that loading takes of each memory and of the disk; 0 where it is loaded."""
+        if self.is_resident:
+            return Needs(0, 0, 0)
+        return places.needs(self.place, self._sizes, self.device)
 
     @property
     def peak_bytes(self) -> int:
-        """The most that loading takes: the store, and decoding (in the host's memory)."""
-        return 0 if self.is_resident else self.store_bytes + self.decoding_bytes
+        """The most memory that loading takes: the store, and decoding (in the host's memory)."""
+        return self.needs.device + self.needs.host
 
     @property
     def fits(self) -> bool:
         """Whether the store fits in the memory that is free, the margin aside."""
-        return self.needed_on_device <= self.free_bytes
+        return self.needs.fit(self._room)
 
     @property
     def needed_on_device(self) -> int:
         """The most that loading takes of the device's own memory; 0 where it is loaded already."""
-        on_host = self.device.type == "cpu" or self.is_resident
-        return self.peak_bytes if on_host else self.store_bytes
+        return self.needs.device
+
+    @property
+    def _sizes(self) -> Sizes:
+        return Sizes(self.n_images, self.image_bytes, self.label_bytes, self.decoding_bytes)
+
+    @property
+    def _room(self) -> Room:
+        memory = Memory(self.free_bytes, self.total_bytes)
+        return replace(self.room, device=self.device, on_device=memory)
+
+    def placed(self, asked: Placement, living: Resident | None) -> Plan:
+        """The plan on the rung that is asked for, or on that of a store that is alive already."""
+        if living is None:
+            return replace(self, place=places.choose(asked, self._sizes, self._room))
+        place = Place(living.rung, self.n_images, "where they are already")
+        return replace(self, place=place, is_resident=True)
+
+    def in_memory(self) -> Plan:
+        """The plan for keeping the images in the host's memory."""
+        return replace(self, place=Place("host", 0, "the file cannot be written"))
+
+    @property
+    def placement(self) -> str:
+        """On which rung the images would be kept, with sizes, and why there."""
+        return places.in_words(self.place, self._sizes, self._room)
 
     @property
     def verdict(self) -> str:
@@ -118,8 +147,9 @@ class Plan:
         left = self.free_bytes - self.needed_on_device
         if self.is_resident:
             return "is loaded already: preloading it again shares what is there"
-        if left < 0:
-            return f"does not fit: {in_units(-left)} too much"
+        too_much = self.needs.too_much(self._room)
+        if too_much:
+            return f"does not fit: {too_much}"
         if left < self.margin_bytes:
             return (
                 f"fits, but leaves only {in_units(left)} for the model "
@@ -138,15 +168,11 @@ class Plan:
             if self.resident_bytes
             else ""
         )
-        elsewhere = (
-            "" if self.device.type == "cpu" else ", or keep them on the CPU with device='cpu'"
-        )
         raise DoesNotFitError(
             f"{self.n_images:,} images of {channels}×{height}×{width} need "
-            f"{in_units(self.needed_on_device)}, and {self.device} has {in_units(self.free_bytes)} "
-            f"free of {in_units(self.total_bytes)}.{resident}\n"
-            "Make the images smaller with a Resize, load fewer with "
-            f"torch.utils.data.Subset(ImageFolder(...), indices){elsewhere}."
+            f"{self.needs.refusal(self._room)}.{resident}\nMake the images smaller with a Resize, "
+            "load fewer with torch.utils.data.Subset(ImageFolder(...), indices)"
+            f"{places.other_choices(self.place, self.device)}."
         )
 
     @property
@@ -163,6 +189,7 @@ class Plan:
             ("kept as", stored_as + self._why_floats()),
             ("device", f"{self.device}: {in_units(self.free_bytes)} free of "
                        f"{in_units(self.total_bytes)}"),
+            ("placement", self.placement),
             ("peak", f"{in_units(self.peak_bytes)} while loading"),
             ("found from", self._found_from()),
             ("verdict", self.verdict),
@@ -171,8 +198,7 @@ class Plan:
             alive = f"{in_units(self.resident_bytes)} on {self.device}; free() gives them back"
             rows.insert(-2, ("stores alive", alive))
         if self.passed_over:
-            kinds = ", ".join(f"{n:,} {_KINDS[kind]}" for kind, n in self.passed_over.items())
-            rows.insert(2, ("passed over", f"{sum(self.passed_over.values()):,} files: {kinds}"))
+            rows.insert(2, ("passed over", in_kinds(self.passed_over)))
         return Table(tuple(rows), title=f"Plan for {self.name}")
 
     def _classes(self) -> str:
@@ -206,6 +232,7 @@ def plan(
     *,
     device: str | torch.device | None = None,
     store_size: tuple[int, int] | None = None,
+    placement: Placement = "auto",
     **folder: Unpack[FolderOptions],
 ) -> Plan:
     """Say what preloading would need and do, without loading anything.
@@ -221,6 +248,7 @@ def plan(
         device: None means CUDA if there is one, else MPS, else the CPU.
         store_size: (height, width) in pixels to which every image is resized and centre-cropped
             once, before a random crop that photos of different sizes cannot go without.
+        placement: as for `preload`.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.
@@ -237,11 +265,11 @@ def plan(
     >>> p.float32_bytes, p.uint8_bytes, p.label_bytes  # 1,550 x 3 x 112 x 112, at 4 bytes and at 1
     (233318400, 58329600, 12400)
     """
-    found = resolve_device(device)
+    found, asked = resolve_device(device), places.checked(placement)
     source = open_source(data, **folder).readable()
     with generators_kept():  # data of the caller's own may draw, or seed, while they are read
         steps = split_transform(own_transform(source, transform), source, store_size=store_size)
-        return make_plan(source, steps, found)
+        return make_plan(source, steps, found, placement=asked)
 
 
 def own_transform(source: Source, transform: Callable[[Any], Any] | None) -> Any:
@@ -255,29 +283,47 @@ def own_transform(source: Source, transform: Callable[[Any], Any] | None) -> Any
 
 
 def make_plan(
-    source: Source, steps: Steps, device: torch.device, *, allow_frozen: bool = False
+    source: Source,
+    steps: Steps,
+    device: torch.device,
+    *,
+    allow_frozen: bool = False,
+    placement: Placement = "auto",
+    folder: Path | None = None,
+    has_file: bool = False,
 ) -> Plan:
-    """Plan for a source and a split that are there already."""
+    """Plan for a source and a split that are there already.
+
+    A file of images would be in `folder`, by default the user's cache, or is there already.
+    """
     stored = _stored(steps)
-    n_read = 0 if source.has_headers or allow_frozen else _check_not_random(source)
+    n_read = 0 if source.has_headers or allow_frozen else check_not_random(source)
     memory = memory_of(device)
-    return Plan(
+    plan = Plan(
         name=source.name,
         n_images=len(source),
-        class_counts=MappingProxyType(_class_counts(source)),
+        class_counts=MappingProxyType(class_counts(source)),
         shape=stored.shape,
         dtype=getattr(torch, stored.mode),
         device=device,
         free_bytes=memory.free,
         total_bytes=memory.total,
-        decoding_bytes=_decoding_bytes(source) + _staging_bytes(device),
-        margin_bytes=int(_MARGIN * memory.total),
+        decoding_bytes=decoding_bytes(source, device),
+        margin_bytes=int(MARGIN * memory.total),
         resident_bytes=resident_bytes(device),
-        is_resident=find(identity_of(source, steps), device) is not None,
+        is_resident=False,
+        room=_room(device, memory, folder or user_cache("stores"), has_file),
+        place=Place("device", len(source), ""),
         passed_over=MappingProxyType(dict(Counter(p.kind for p in source.passed_over))),
         n_decoded=source.n_decoded + steps.n_decoded + n_read,
         steps=steps,
     )
+    return plan.placed(placement, find(identity_of(source, steps), device, placement))
+
+
+def _room(device: torch.device, memory: Memory, folder: Path, has_file: bool) -> Room:
+    on_host = memory if device.type == "cpu" else memory_of(torch.device("cpu"))
+    return Room(device, memory, on_host, folder, None if has_file else free_on_disk(folder))
 
 
 def identity_of(source: Source, steps: Steps) -> Hashable | None:
@@ -295,50 +341,6 @@ def once_identity(steps: Steps) -> Hashable:
     while once and type(once[-1]) in UNCHANGED_ON_TENSORS:
         once.pop()
     return tuple(fingerprint(transform) for transform in once)
-
-
-def _check_not_random(source: Source) -> int:
-    """Read a few items twice; raise where they change by themselves. Returns the readings made."""
-    for i in source.specs:
-        first = source.read(i)
-        # one that seeds a generator by itself leaves it the same after each reading
-        with generators_kept() as moved:
-            second = source.read(i)
-            sign = moved()
-        if sign or _contents(*first) != _contents(*second):
-            how = f" ({sign})" if sign else ""
-            raise FrozenAugmentationError(
-                f"{source.where(i)} is drawn anew each time it is read{how}. Read once, its one "
-                "draw would be frozen: every epoch would show the same picture. Take the random "
-                "steps out of the data, and pass them as the transform."
-            )
-    return 2 * len(source.specs)
-
-
-def _contents(image: Any, label: int) -> tuple[bytes, int]:
-    if isinstance(image, torch.Tensor):
-        image = image.detach().cpu().contiguous().view(torch.uint8).numpy()
-    return image.tobytes(), label
-
-
-def _class_counts(source: Source) -> dict[str, int]:
-    """Count images per class; labels that go beyond the class names go by their numbers."""
-    if source.targets is None:
-        return {}
-    counts = Counter(source.targets)
-    numbers = source.class_to_idx or {}
-    if not set(counts) <= set(numbers.values()):
-        numbers = {str(number): number for number in sorted(counts)}
-    return {name: counts[number] for name, number in numbers.items()}
-
-
-def _decoding_bytes(source: Source) -> int:
-    """The most that decoded images in flight take: the budget, or one image that is larger."""
-    return max(DECODE_BUDGET, max(spec.decoding_bytes for spec in source.specs.values()))
-
-
-def _staging_bytes(device: torch.device) -> int:
-    return 0 if device.type == "cpu" else 2 * STAGING_BYTES
 
 
 def _stored(steps: Steps) -> ImageSpec:

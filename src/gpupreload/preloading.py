@@ -10,6 +10,7 @@ import torch
 
 from gpupreload.arguments import Settings
 from gpupreload.dataset import GPUPreloadDataset, check_not_resident
+from gpupreload.placement import Placement
 from gpupreload.source import FolderOptions, open_source
 
 Transform = Callable[[Any], Any]
@@ -27,6 +28,7 @@ def preload(
     cache: bool | str | os.PathLike[str] = False,
     cache_key: str | None = None,
     shard: bool | tuple[int, int] = False,
+    placement: Placement = "auto",
     **folder: Unpack[FolderOptions],
 ) -> GPUPreloadDataset:
     """Decode every image once, run the deterministic part once, and keep the pixels on the device.
@@ -53,6 +55,12 @@ def preload(
             of the samples, or the pair (rank, world_size). Samples are dealt out by a fixed
             permutation, the same in every run. A `Loader` then shuffles within the shard; a sample
             looks as it would in one process.
+        placement: where the images are kept; batches are the same everywhere. "device"; "mixed",
+            as many there as fit and the others in the host's memory; "host"; "disk", in the
+            cache's file, which is written if it is not there (in the user's cache where `cache`
+            names no folder); or "auto", the first of these that has room and leaves a tenth of the
+            memory free. Below "device" each batch is gathered while the one before is used. On the
+            CPU, where all memory is one, "mixed" is half and half.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.
@@ -68,6 +76,6 @@ def preload(
             the transform or the device cannot be used.
     """
     check_not_resident(data)
-    settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard)
+    settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard, placement)
     source = open_source(data, **folder)
     return GPUPreloadDataset._preloaded(source, transform, store_size, settings)

@@ -8,6 +8,8 @@ from weakref import WeakSet
 
 import torch
 
+from gpupreload.placement import Rung
+
 
 class Resident(Protocol):
     """What is known of a store from outside."""
@@ -21,8 +23,15 @@ class Resident(Protocol):
         """Where its tensors are."""
 
     @property
+    def rung(self) -> Rung:
+        """Where they are kept, on the ladder."""
+
+    @property
     def n_bytes(self) -> int:
         """The bytes of its tensors; 0 once it is freed."""
+
+    def bytes_on(self, device: torch.device) -> int:
+        """How many bytes of that device's memory it takes."""
 
 
 _alive: WeakSet[Resident] = WeakSet()
@@ -33,14 +42,26 @@ def register(store: Resident) -> None:
     _alive.add(store)
 
 
-def find(identity: Hashable | None, device: torch.device) -> Resident | None:
-    """Return the living store on a device that holds just this, if there is one."""
+def find(
+    identity: Hashable | None, device: torch.device, placement: str = "auto"
+) -> Resident | None:
+    """Return the living store for a device that holds just this on the rung that is asked for.
+
+    With "auto" any rung will do.
+    """
     if identity is None:
         return None
-    matches = (s for s in _alive if s.n_bytes and s.device == device and s.identity == identity)
+    matches = (
+        store
+        for store in _alive
+        if store.n_bytes
+        and store.device == device
+        and store.identity == identity
+        and placement in ("auto", store.rung)
+    )
     return next(matches, None)
 
 
 def resident_bytes(device: torch.device) -> int:
-    """Return how many bytes all living stores take on a device."""
-    return sum(store.n_bytes for store in _alive if store.device == device)
+    """Return how many bytes all living stores take of a device's memory."""
+    return sum(store.bytes_on(device) for store in _alive)

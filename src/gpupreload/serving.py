@@ -74,10 +74,12 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
 
     @property
     def images(self) -> Tensor:
-        """The store itself, to be read: the pixels [N, C, H, W] on `device`, as they are kept.
+        """The store itself, to be read: the pixels [N, C, H, W], as and where they are kept.
 
         uint8, or a float type where the once-part cannot be kept in uint8. Writing here would
-        change every later batch. Of a subset it is a copy of its images, made at each access.
+        change every later batch. They are on `device`; with placement="host" or "disk" in a tensor
+        on the CPU; with "mixed" in no one tensor, which is a `LoadingError`. Of a subset it is a
+        copy of its images, made at each access.
         """
         return self.view.images
 
@@ -102,7 +104,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
 
     @property
     def device(self) -> torch.device:
-        """Where the images are."""
+        """Where the images are served."""
         return self.view.store.device
 
     @property
@@ -241,11 +243,10 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
         wanted = torch.as_tensor(indices, dtype=torch.int64, device="cpu")
         wanted = in_range(wanted, len(self))
         store, rows = self.view.store, self.view.rows_of(wanted)
-        on_device = rows.to(store.device)
-        images = store.images.index_select(0, on_device)
+        images = store.take(rows)
         labels = labels_on_cpu = store.labels_on_cpu.index_select(0, rows)
         if store.device.type != "cpu":
-            labels = store.labels.index_select(0, on_device)
+            labels = store.labels.index_select(0, rows.to(store.device))
         numbers = self.view.numbers_of(wanted)
         images = self._each_batch.run(images, self._clock.rows(self.seed, numbers))
         return Fetched(images, labels, labels_on_cpu)
@@ -257,8 +258,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
             indices: as for `subset`.
         """
         positions = as_positions(indices, len(self))
-        rows = self.view.rows_of(positions).to(self.device)
-        return self.view.store.images.index_select(0, rows)
+        return self.view.store.take(self.view.rows_of(positions))
 
     def replay(
         self, epoch: int, indices: Any, *, seed: int | None = None, occurrence: int | Tensor = 0
@@ -341,7 +341,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
         what, memory = self._view.facts()
         lines = [
             f"GPUPreloadDataset: {what}, {len(self.classes):,} classes",
-            f"  on {self.device}: {memory}",
+            f"  {self._view.store.where}: {memory}",
             f"  once: {self.steps.names('once')}",
             f"  each batch: {self.steps.names('each batch')}",
         ]

@@ -1,9 +1,8 @@
-"""A plan carried out: the pixels [N, C, H, W] and labels [N], resident on a device until freed."""
+"""A plan carried out: the pixels [N, C, H, W] and labels [N], kept until freed."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -11,60 +10,99 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from gpupreload import host, resident
-from gpupreload.bar import bar
-from gpupreload.errors import DoesNotFitError, UnreadableError
-from gpupreload.filling import Decoding, fill
-from gpupreload.gaps import without_rows
+from gpupreload import resident
+from gpupreload.building import build
+from gpupreload.cache import Cache
+from gpupreload.cache_writing import Images
+from gpupreload.placement import Rung
 from gpupreload.plan import Plan, identity_of
-from gpupreload.probe import generators_kept
-from gpupreload.source import Source, list_of_unreadable
-from gpupreload.table import in_units
+from gpupreload.shelves import Below, OnDevice, Shelf
+from gpupreload.source import Source
 
 
 class Store:
-    """Pixels and labels on a device, shared by the datasets that serve them.
+    """Pixels and labels, shared by the datasets that serve them.
 
     Args:
-        images: [N, C, H, W].
-        labels: int64 [N] on the CPU; a copy goes to the images' device.
+        images: [N, C, H, W] on the device; or a shelf that gathers them there.
+        labels: int64 [N] on the CPU; a copy goes to the device.
+        identity: equal for stores that hold the same, or None where that cannot be told.
+        skipped: of the source's items that are left out, the lines that say why, by index.
 
     Attributes:
-        identity: equal for stores that hold the same, or None where that cannot be told.
-        device: where the tensors are.
+        identity, skipped: as given.
+        device: where batches are served.
         labels_on_cpu: the labels, to be read without waiting for a device.
-        skipped: of the source's items that are left out, the lines that say why, by index.
     """
 
     def __init__(
         self,
-        images: Tensor,
+        images: Tensor | Shelf,
         labels: Tensor,
         identity: Hashable | None = None,
         skipped: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.identity = identity
         self.skipped = skipped
-        self.device = images.device
+        self._shelf: Shelf = OnDevice(images) if isinstance(images, Tensor) else images
+        self.device = self._shelf.device
         self.labels_on_cpu = labels
-        self._tensors = (images, labels.to(images.device))
+        self._labels = labels.to(self.device)
         self._holders: WeakSet[Any] = WeakSet()
         resident.register(self)
 
     @property
     def images(self) -> Tensor:
-        """The pixels [N, C, H, W], uint8 or float; to be read, never written."""
-        return self._tensors[0]
+        """The pixels [N, C, H, W], uint8 or float, where they are; to be read, never written.
+
+        Raises:
+            LoadingError: they are in no one tensor.
+        """
+        return self._shelf.images
+
+    @property
+    def form(self) -> Tensor:
+        """A tensor with the shape and dtype of the images, on the device; it may have no pixels."""
+        return self._shelf.form
 
     @property
     def labels(self) -> Tensor:
         """The labels, int64 [N]."""
-        return self._tensors[1]
+        return self._labels
+
+    @property
+    def rung(self) -> Rung:
+        """Where the pixels are kept."""
+        return self._shelf.rung
+
+    @property
+    def where(self) -> str:
+        """Where the pixels are kept, in words."""
+        return self._shelf.where
+
+    @property
+    def in_order(self) -> Images:
+        """The pixels, to be gone through in pieces."""
+        shelf = self._shelf
+        return shelf if isinstance(shelf, Below) and shelf.rung == "mixed" else shelf.images
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of both tensors; 0 once they are freed."""
-        return sum(tensor.nbytes for tensor in self._tensors)
+        """The bytes of pixels and labels, wherever they are; 0 once they are freed."""
+        return self.form.nbytes + self._labels.nbytes
+
+    def bytes_on(self, device: torch.device) -> int:
+        """How many bytes of that device's memory it takes."""
+        labels = self._labels.nbytes if device == self.device else 0
+        return self._shelf.bytes_on(device) + labels
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Gather rows, int64 [K] on the CPU, into new memory [K, C, H, W] on the device."""
+        return self._shelf.take(rows)
+
+    def blocks(self, rows: Tensor, n_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Gather rows so many at a time, ahead of their use; see `shelves.Shelf.blocks`."""
+        return self._shelf.blocks(rows, n_rows)
 
     def hold(self, holder: Any) -> None:
         """Note that a dataset serves from this store."""
@@ -76,82 +114,36 @@ class Store:
         if self._holders:
             return 0
         n_bytes = self.n_bytes
-        self._tensors = (self.images.new_empty(0), self.labels.new_empty(0))
+        self._shelf, self._labels = self._shelf.empty(), self._labels.new_empty(0)
         if n_bytes and self.device.type == "cuda":
             torch.cuda.empty_cache()
         return n_bytes
 
     def __reduce__(self) -> tuple[Any, ...]:
         # torch hands a CPU tensor to a worker process as shared memory; who holds it stays here
-        return Store, (self.images, self.labels_on_cpu)
+        images = self._shelf.images if isinstance(self._shelf, OnDevice) else self._shelf
+        return Store, (images, self.labels_on_cpu)
 
 
-def load(
-    source: Source,
-    plan: Plan,
-    *,
-    workers: int,
-    progress: bool,
-    cached: Callable[[Tensor, Tensor, int], bool],
-) -> Store:
+def load(source: Source, plan: Plan, kept: Cache, *, workers: int, progress: bool) -> Store:
     """Fill a store as planned, or share the living one that holds just the same.
 
     Args:
         source: where images and labels come from.
         plan: made for this source.
+        kept: the cache, from which the images are read where they are there.
         workers: number of decoding threads, 1 or more.
         progress: whether a bar is shown.
-        cached: fills images and labels, with so many threads, from a cache, and returns True; or
-            returns False, and they are decoded.
 
     Raises:
-        DoesNotFitError: the device has not the memory; before any image is decoded.
+        DoesNotFitError: there is no room where they are planned; before any image is decoded.
         UnreadableError: files that cannot be read, all of them; after the others were read.
         SizeError: an image did not come out in the planned size.
     """
     identity = identity_of(source, plan.steps)
-    living = resident.find(identity, plan.device)
+    living = resident.find(identity, plan.device, plan.place.rung)
     if isinstance(living, Store):
         return living
     plan.check_fits()
-    images = _allocate(plan)
-    labels = torch.empty(plan.n_images, dtype=torch.int64, device="cpu")
-    if cached(images, labels, workers):
-        return Store(images, labels, identity)
-    unreadable = _decode_all(source, plan, images, labels, workers, progress)
-    if len(unreadable) > (len(labels) - 1 if source.skips_unreadable else 0):
-        raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(labels)))
-    images, labels = without_rows(images, unreadable), without_rows(labels, unreadable)
-    return Store(images, labels, identity, unreadable)
-
-
-def _decode_all(
-    source: Source, plan: Plan, images: Tensor, labels: Tensor, workers: int, progress: bool
-) -> dict[int, str]:
-    """Fill images and labels; warn where something drew that was found deterministic."""
-    with (
-        bar(plan.n_images, plan.store_bytes, "preload", progress) as advance,
-        generators_kept() as moved,
-    ):
-        unreadable = fill(images, labels, Decoding(source, plan, workers), workers, advance)
-        sign = moved()
-    if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
-        warnings.warn(
-            f"{sign} while loading, though every step that ran was found deterministic: a step, or "
-            "the data, draws for some of the images. What it drew is frozen. Mark it gp.live(fn).",
-            stacklevel=3,
-        )
-    return unreadable
-
-
-def _allocate(plan: Plan) -> Tensor:
-    try:
-        return host.empty((plan.n_images, *plan.shape), plan.dtype, plan.device)
-    except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error):
-            raise
-        raise DoesNotFitError(
-            f"{plan.device} refused {in_units(plan.store_bytes)} in one piece, though "
-            f"{in_units(plan.free_bytes)} were free: its memory is in fragments, or another "
-            "program took it. Free memory there, or make the images smaller with a Resize."
-        ) from None
+    built = build(source, plan, kept, workers, progress)
+    return Store(built.shelf, built.labels, identity, built.unreadable)

@@ -66,7 +66,7 @@ class View:
         """The pixels [N, C, H, W]: the store's own, or a copy of the rows of a part."""
         if self._rows is None:
             return self.store.images
-        return self.store.images.index_select(0, self._rows.to(self.store.device))
+        return self.store.take(self._rows)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -86,9 +86,9 @@ class View:
 
     def facts(self) -> tuple[str, str]:
         """How many images of which shape, and what memory they take, in words."""
-        images, n_stored = self.store.images, len(self.store.labels_on_cpu)
-        shape = "×".join(str(side) for side in images.shape[1:])
-        stored_as = str(images.dtype).removeprefix("torch.")
+        form, n_stored = self.store.form, len(self.store.labels_on_cpu)
+        shape = "×".join(str(side) for side in form.shape[1:])
+        stored_as = str(form.dtype).removeprefix("torch.")
         n_bytes = in_units(self.store.n_bytes)
         if self.is_whole:
             return f"{len(self):,} images of {shape}", f"{n_bytes}, kept as {stored_as}"

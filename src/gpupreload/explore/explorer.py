@@ -71,7 +71,7 @@ class Explorer:
         self._dataset, self._n, self._is_quiet = dataset, look.n, True
         self._given = self.recipe = Recipe.of(dataset)
         self._rendered: Rendered | None = None
-        height, width = dataset.view.store.images.shape[2:]
+        height, width = dataset.view.store.form.shape[2:]
         quick = look.n * height * width <= _MOST_PIXELS_WHILE_DRAGGING
         self._live = quick and not dataset.each_batch.slow_steps
         self._make_look_controls(look)

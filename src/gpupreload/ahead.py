@@ -1,0 +1,153 @@
+"""Blocks of images brought to the device, each while the one before is used.
+
+A thread gathers the next block's rows in the host's memory into a buffer that is used again and
+again. On CUDA the buffer is pinned, and what it holds is copied on a stream of its own, which waits
+for no kernel of the caller's but those that still read the buffer on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpupreload import host
+
+
+class Sided(Protocol):
+    """Images of which some may be on the device and the others are in the host's memory."""
+
+    device: torch.device
+
+    @property
+    def on_host(self) -> Tensor:
+        """The host's side, [M, C, H, W] on the CPU."""
+
+    @property
+    def on_device(self) -> Tensor | None:
+        """The device's side, [K, C, H, W], or None."""
+
+    def sides(self, rows: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Where rows are; see `shelves.Below`."""
+
+
+class Ahead:
+    """Brings blocks of rows to the device, one ahead.
+
+    It keeps two buffers of a block on each side, and is for one run through at a time.
+
+    Args:
+        images: where the rows are.
+    """
+
+    def __init__(self, images: Sided) -> None:
+        self._images = images
+        self._stream = torch.cuda.Stream(images.device) if _is_cuda(images.device) else None
+        self._slots = [_Slot(images, self._stream) for _ in "ab"]
+
+    def blocks(self, blocks: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each block's images on the device, and which of them its rows are.
+
+        Args:
+            blocks: of row numbers, int64 on the CPU.
+        """
+        if not blocks:
+            return
+        n_rows = len(blocks[0])
+        for slot in self._slots:
+            slot.make_room(n_rows)
+        with ThreadPoolExecutor(1, thread_name_prefix="gpupreload-gather") as thread:
+            pending = thread.submit(self._slots[0].fetch, blocks[0])
+            for number in range(len(blocks)):
+                at = pending.result()
+                if number + 1 < len(blocks):
+                    other = self._slots[(number + 1) % 2]
+                    pending = thread.submit(other.fetch, blocks[number + 1])
+                slot = self._slots[number % 2]
+                yield slot.arrived(len(at)), at.to(self._images.device, non_blocking=True)
+                slot.let_go()
+
+
+class _Slot:
+    """Room for one block, in the host's memory and on the device."""
+
+    def __init__(self, images: Sided, stream: torch.cuda.Stream | None) -> None:
+        self._images, self._stream = images, stream
+        self._on_host = self._on_device = images.on_host[:0]
+        self._copied: torch.cuda.Event | None = None
+        self._used: torch.cuda.Event | None = None
+
+    def make_room(self, n_rows: int) -> None:
+        """Have room for so many rows."""
+        if len(self._on_host) >= n_rows:
+            return
+        images, device = self._images.on_host, self._images.device
+        shape = (n_rows, *images.shape[1:])
+        if _is_cuda(device):
+            self._on_host = torch.empty(shape, dtype=images.dtype, device="cpu", pin_memory=True)
+        else:
+            self._on_host = host.empty(shape, images.dtype)
+        self._on_device = host.empty(shape, images.dtype, device)
+        if self._stream is not None:
+            # what this memory was used for before is done first, and what comes after is done last
+            self.let_go()
+            self._on_device.record_stream(self._stream)
+
+    def fetch(self, rows: Tensor) -> Tensor:
+        """Bring rows to the device; return where each is there. Called in the thread."""
+        host_rows, device_rows, at = self._images.sides(rows)
+        if self._copied is not None:
+            self._copied.synchronize()  # what the buffer held last has left it
+        n_host, n_rows = len(host_rows), len(rows)
+        gather(self._images.on_host, host_rows, self._on_host[:n_host])
+        with self._on_stream():
+            self._on_device[:n_host].copy_(self._on_host[:n_host], non_blocking=True)
+            there = self._images.on_device
+            if device_rows is not None and there is not None:
+                chosen = device_rows.to(there.device, non_blocking=True)
+                torch.index_select(there, 0, chosen, out=self._on_device[n_host:n_rows])
+            if self._stream is not None:
+                self._copied = self._stream.record_event()
+        return at
+
+    def arrived(self, n_rows: int) -> Tensor:
+        """The rows that were fetched, for work that is queued from now on."""
+        if self._copied is not None:
+            torch.cuda.current_stream(self._images.device).wait_event(self._copied)
+        return self._on_device[:n_rows]
+
+    def let_go(self) -> None:
+        """Note that all work on the rows is queued: the next ones come after it."""
+        if self._stream is not None:
+            self._used = torch.cuda.current_stream(self._images.device).record_event()
+
+    def _on_stream(self) -> AbstractContextManager[object]:
+        if self._stream is None:
+            return nullcontext()
+        if self._used is not None:
+            self._stream.wait_event(self._used)
+        return torch.cuda.stream(self._stream)
+
+
+def gather(images: Tensor, rows: Tensor, out: Tensor) -> None:
+    """Copy rows of a CPU tensor to another, in this thread alone.
+
+    torch's gathering starts OpenMP's threads anew in each thread that calls, and they would take
+    the cores from the thread that is being waited for.
+
+    Args:
+        images: [M, C, H, W] on the CPU.
+        rows: int64 [K] on the CPU, from 0 to M - 1.
+        out: [K, C, H, W] of the same dtype, contiguous, to be written to.
+    """
+    # without a check of every index there is no copy in between
+    np.take(host.array_of(images), rows.numpy(), axis=0, out=host.array_of(out), mode="clip")
+
+
+def _is_cuda(device: torch.device) -> bool:
+    return device.type == "cuda"

@@ -1,0 +1,277 @@
+"""A plan carried out: images decoded, or read from the cache, onto the rung that was planned."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpupreload import cache_file, draws, host
+from gpupreload.bar import bar
+from gpupreload.cache import Cache
+from gpupreload.cache_file import Contents
+from gpupreload.cache_writing import UnwritableError, Writing, writing
+from gpupreload.errors import DoesNotFitError, UnreadableError
+from gpupreload.filling import Decoding, Landing, fill
+from gpupreload.gaps import without_rows
+from gpupreload.plan import Plan
+from gpupreload.probe import generators_kept
+from gpupreload.shelves import Below, OnDevice, Shelf, from_file
+from gpupreload.source import Source, list_of_unreadable
+from gpupreload.table import in_units
+
+_CPU = torch.device("cpu")
+# of rows that are decoded before they are written to a file: enough for all threads
+_WINDOW_BYTES = 64 << 20
+# of the children of an epoch's key, the one that says which images are on the device
+_PLACING = 7
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was loaded.
+
+    Attributes:
+        shelf: the images.
+        labels: int64 [N] on the CPU.
+        unreadable: of items that are left out, the lines that say why, by index.
+    """
+
+    shelf: Shelf
+    labels: Tensor
+    unreadable: dict[int, str]
+
+
+def build(source: Source, plan: Plan, kept: Cache, workers: int, progress: bool) -> Built:
+    """Load images to where they are planned; from the cache, if they are there.
+
+    A file that cannot be written is a warning, and the images are kept in memory, if they fit.
+
+    Raises:
+        DoesNotFitError, UnreadableError, SizeError, TransformError: as for `store.load`.
+    """
+    load = _Load(source, plan, kept, workers, progress)
+    rung = plan.place.rung
+    if rung != "device" and not plan.place.is_asked_for:
+        warnings.warn(
+            f"The images are not all on {plan.device}. {plan.placement}. The batches are the same, "
+            "and take longer to fetch. placement= says where to keep them.",
+            stacklevel=2,
+        )
+    if rung == "mixed":
+        return load.on_both_sides()
+    if rung == "disk":
+        try:
+            return load.on_disk()
+        except UnwritableError as error:
+            load.plan = plan.in_memory()
+            warnings.warn(
+                f"The images cannot be kept in a file in {plan.room.folder}: {error.strerror}. "
+                "They are kept in the host's memory instead. cache= names another folder.",
+                stacklevel=2,
+            )
+            load.plan.check_fits()
+    return load.in_one_tensor(_CPU if load.plan.place.rung == "host" else plan.device)
+
+
+@dataclass
+class _Load:
+    source: Source
+    plan: Plan
+    kept: Cache
+    workers: int
+    progress: bool
+
+    def in_one_tensor(self, device: torch.device) -> Built:
+        """On the device, or in the host's memory."""
+        images, labels = self._allocate(self.plan.n_images, device), self._labels()
+        unreadable: dict[int, str] = {}
+        if not self.kept.read(images, labels, self.workers):
+            unreadable = self._decode(images, labels)
+        images, labels = without_rows(images, unreadable), without_rows(labels, unreadable)
+        is_below = self.plan.place.rung == "host"
+        shelf: Shelf = Below(images, self.plan.device) if is_below else OnDevice(images)
+        return Built(shelf, labels, unreadable)
+
+    def on_both_sides(self) -> Built:
+        """As many as planned on the device, and the others in the host's memory."""
+        n_images, n_on_device = self.plan.n_images, self.plan.place.n_on_device
+        is_on_device = chosen(n_images, n_on_device)
+        on_device = self._allocate(n_on_device, self.plan.device)
+        on_host = self._allocate(n_images - n_on_device, _CPU)
+        both = _BothSides(on_device, on_host, is_on_device)
+        contents, unreadable, labels = self._open(), dict[int, str](), self._labels()
+        if contents is not None:
+            both.take_all(cache_file.mapped(contents))
+            labels = contents.labels
+        else:
+            unreadable = self._decode(both, labels)
+        on_device, on_host = both.without(unreadable)
+        is_on_device = without_rows(is_on_device, unreadable)
+        shelf = Below(on_host, self.plan.device, on_device=on_device, is_on_device=is_on_device)
+        return Built(shelf, without_rows(labels, unreadable), unreadable)
+
+    def on_disk(self) -> Built:
+        """In a file: the one that is there, or one that is written now."""
+        self.kept.begin(self.plan.steps)
+        contents, unreadable = self._open(), dict[int, str]()
+        if contents is None:
+            contents, unreadable = self._written()
+        shelf = from_file(contents, self.plan.device)
+        if not self.kept.is_ours(contents.path):
+            # where the system lets it go by name, it is gone when nobody has it open any more
+            with contextlib.suppress(OSError):
+                contents.path.unlink()
+        return Built(shelf, contents.labels, unreadable)
+
+    def _written(self) -> tuple[Contents, dict[int, str]]:
+        """Decode into a file; a few images are in memory at a time."""
+        path, labels = self.kept.path_in(self.plan.room.folder), self._labels()
+        with writing(path, self._shape, self.plan.dtype) as file:
+            unreadable = self._decode(_ToFile(file, self._shape, self.plan.dtype), labels)
+            labels = without_rows(labels, unreadable)
+            file.finish(labels, self.kept.facts(self.source.without(unreadable)))
+        self.kept.was_written(path)
+        return cache_file.look(path), unreadable
+
+    def _open(self) -> Contents | None:
+        return self.kept.open(self._shape, self.plan.dtype, self.workers)
+
+    def _decode(self, images: Tensor | Landing, labels: Tensor) -> dict[int, str]:
+        """Fill images and labels; return what could not be read, if that may be left out."""
+        unreadable = _decode_all(
+            self.source, self.plan, images, labels, self.workers, self.progress
+        )
+        if len(unreadable) > (len(labels) - 1 if self.source.skips_unreadable else 0):
+            raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(labels)))
+        return unreadable
+
+    def _labels(self) -> Tensor:
+        return torch.empty(self.plan.n_images, dtype=torch.int64, device="cpu")
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.plan.n_images, *self.plan.shape)
+
+    def _allocate(self, n_images: int, device: torch.device) -> Tensor:
+        shape, dtype = (n_images, *self.plan.shape), self.plan.dtype
+        try:
+            return host.empty(shape, dtype, device)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            raise DoesNotFitError(self._refused(n_images, device)) from None
+
+    def _refused(self, n_images: int, device: torch.device) -> str:
+        n_bytes = n_images * self.plan.image_bytes
+        if device == self.plan.device:
+            n_bytes, free = n_bytes + self.plan.label_bytes, self.plan.free_bytes
+        else:
+            free = self.plan.room.on_host.free
+        return (
+            f"{device} refused {in_units(n_bytes)} in one piece, though {in_units(free)} were "
+            "free: its memory is in fragments, or another program took it. Free memory there, or "
+            "make the images smaller with a Resize."
+        )
+
+
+def chosen(n_images: int, n_on_device: int) -> Tensor:
+    """Which images are on the device, bool [n_images] on the CPU: the same ones every time.
+
+    They are the first of a fixed permutation, so that every batch has its share of both sides.
+
+    >>> int(chosen(8, 3).sum()), bool((chosen(8, 3) <= chosen(8, 4)).all())
+    (3, True)
+    """
+    key = draws.child(draws.epoch_key(0, 0), _PLACING)
+    mask = torch.zeros(n_images, dtype=torch.bool, device="cpu")
+    mask[draws.permutations(key, n_images)[0, :n_on_device]] = True
+    return mask
+
+
+def _decode_all(
+    source: Source,
+    plan: Plan,
+    images: Tensor | Landing,
+    labels: Tensor,
+    workers: int,
+    progress: bool,
+) -> dict[int, str]:
+    """Fill images and labels; warn where something drew that was found deterministic."""
+    n_bytes = plan.n_images * plan.image_bytes + plan.label_bytes
+    with (
+        bar(plan.n_images, n_bytes, "preload", progress) as advance,
+        generators_kept() as moved,
+    ):
+        unreadable = fill(images, labels, Decoding(source, plan, workers), workers, advance)
+        sign = moved()
+    if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
+        warnings.warn(
+            f"{sign} while loading, though every step that ran was found deterministic: a step, or "
+            "the data, draws for some of the images. What it drew is frozen. Mark it gp.live(fn).",
+            stacklevel=3,
+        )
+    return unreadable
+
+
+class _Window:
+    """Rows are decoded into a buffer on the host, and taken from there."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        row = torch.empty((1, *shape[1:]), dtype=dtype, device="cpu")
+        self.n_rows = max(1, min(shape[0], _WINDOW_BYTES // max(1, row.nbytes)))
+        self._buffer = host.empty((self.n_rows, *shape[1:]), dtype)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """The rows to fill."""
+        return self._buffer[: stop - start]
+
+
+class _ToFile(_Window):
+    """Rows that are written to a file, without those that could not be read."""
+
+    def __init__(self, file: Writing, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        super().__init__(shape, dtype, _CPU)
+        self._file = file
+
+    def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
+        """Write the rows."""
+        gaps = [i - start for i in unreadable if start <= i < stop]
+        self._file.add(without_rows(self.rows(start, stop), gaps))
+
+
+class _BothSides(_Window):
+    """Rows of which some go to the device, and the others stay in the host's memory."""
+
+    def __init__(self, on_device: Tensor, on_host: Tensor, is_on_device: Tensor) -> None:
+        shape = (len(is_on_device), *on_host.shape[1:])
+        super().__init__(shape, on_host.dtype, on_device.device)
+        self._sides = (on_device, is_on_device), (on_host, ~is_on_device)
+
+    def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
+        """Take each row to its side, where rows are in the order of all."""
+        self._put(self.rows(start, stop), start)
+
+    def take_all(self, images: Tensor) -> None:
+        """Take all rows from one tensor on the CPU, some at a time."""
+        for number, rows in enumerate(images.split(self.n_rows)):
+            self._put(rows, number * self.n_rows)
+
+    def without(self, unreadable: Collection[int]) -> list[Tensor]:
+        """Both sides without rows that could not be read."""
+        found = []
+        for side, is_here in self._sides:
+            places = is_here.cumsum(0) - 1
+            gaps = {int(places[i]) for i in unreadable if is_here[i]}
+            found.append(without_rows(side, gaps))
+        return found
+
+    def _put(self, rows: Tensor, start: int) -> None:
+        for side, is_here in self._sides:
+            first = int(is_here[:start].sum())
+            here = rows[is_here[start : start + len(rows)]]
+            side[first : first + len(here)].copy_(here)
