@@ -24,6 +24,7 @@ from gpupreload.selection import as_positions, in_range, parts_of
 from gpupreload.source import Source, Transform, describe
 from gpupreload.stages import Rows
 from gpupreload.steps import Steps, split_transform
+from gpupreload.store import Store
 from gpupreload.view import View
 
 
@@ -71,6 +72,11 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
                 "this dataset's memory was given back with free(); preload the data again."
             )
         return self._view
+
+    @property
+    def store(self) -> Store:
+        """What the images are kept in, with subsets; a `FreedError` where it was given back."""
+        return self.view.store
 
     @property
     def images(self) -> Tensor:
