@@ -168,16 +168,21 @@ def choose(asked: Placement, sizes: Sizes, room: Room) -> Place:
     """
     if asked != "auto":
         return Place(asked, _n_on_device(asked, sizes, room), _AS_ASKED)
+    for place in _from_above(sizes, room):
+        margin = 0 if place.rung == "disk" else MARGIN
+        if needs(place, sizes, room.device).fit(room, margin=margin):
+            return Place(place.rung, place.n_on_device, _why(place, sizes, room))
+    return Place("device", sizes.n_images, "nothing else has room for them either")
+
+
+def _from_above(sizes: Sizes, room: Room) -> list[Place]:
+    """What may be taken by itself, the best first."""
     rungs: tuple[Rung, ...] = ("device", "mixed", "host", "disk")
     if room.is_one_memory:
         rungs = ("device", "disk")
-    for rung in rungs:
-        place = Place(rung, _n_on_device(rung, sizes, room), "")
-        if rung == "mixed" and place.n_on_device < _LEAST_MIXED * sizes.n_images:
-            continue
-        if needs(place, sizes, room.device).fit(room, margin=MARGIN):
-            return Place(place.rung, place.n_on_device, _why(place, sizes, room))
-    return Place("device", sizes.n_images, "nothing else has room for them either")
+    elif _n_on_device("mixed", sizes, room) < _LEAST_MIXED * sizes.n_images:
+        rungs = ("device", "host", "mixed", "disk")
+    return [Place(rung, _n_on_device(rung, sizes, room), "") for rung in rungs]
 
 
 def needs(place: Place, sizes: Sizes, device: torch.device) -> Needs:
