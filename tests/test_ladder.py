@@ -320,7 +320,6 @@ def test_a_folder_that_cannot_be_written_still_trains(photo_folder: Path, tmp_pa
     """Where no file can be made, a warning says so, and the images are in memory."""
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "stores"
-    with pytest.warns(UserWarning, match="cannot be kept") as caught:
     with pytest.warns(UserWarning, match="Not a directory") as caught:
         ours = preload(photo_folder, "disk", cache=folder)
     assert str(caught[0].message) == (
@@ -343,7 +342,7 @@ def test_a_disk_that_runs_full_still_trains(
     with pytest.warns(UserWarning, match="No space left on device"):
         ours = preload(photo_folder, "disk", cache=kept)
     assert ours.store.rung == "host"
-    assert list(kept.iterdir()) == []
+    assert list(kept.glob("*")) == []
     assert len(batches(gp.Loader(ours, 5))) == 12
 
 
@@ -398,7 +397,6 @@ def test_the_explicit_form_takes_a_rung(photo_folder: Path) -> None:
 def test_every_rung_gives_the_same_on_cuda(
     photo_folder: Path, kept: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With pinned buffers and a stream of its own, the same batches arrive, a busy one included."""
     """With pinned buffers and a stream of their own, the same batches arrive on a busy device."""
 
     def half(rung: str, sizes: placement.Sizes, room: placement.Room) -> int:
