@@ -27,12 +27,12 @@ ORDER = [
     *("catalog", "fast", "settings", "leaves", "probe", "made_up", "trace", "refusals"),
     *("division", "parts", "steps", "splitmix", "draws", "functional", "native", "stages"),
     *("one_pass", "chains", "batch_checks", "per_sample", "ranks", "arguments", "resident"),
-    *("outline", "plan", "report", "bar", "pool", "staging", "filling", "gaps", "cache_file"),
-    *("cache_writing", "cache_key", "lock", "cache", "ahead", "shelves", "building", "store"),
-    *("check", "fetched", "selection", "view", "clock", "floats", "serving", "dataset"),
-    *("preloading", "order", "blocks", "progress", "loader_arguments", "loader"),
-    *("parameters", "repeats", "frozen", "figure", "shared", "timing", "show", "explore"),
-    "photos",
+    *("outline", "plan", "report", "bar", "pool", "staging", "filling", "gpu_decoding"),
+    *("gaps", "cache_file", "cache_writing", "cache_key", "lock", "cache", "ahead"),
+    *("shelves", "building", "store", "check", "fetched", "selection", "view", "clock"),
+    *("floats", "serving", "dataset", "preloading", "order", "blocks", "progress"),
+    *("loader_arguments", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
+    *("timing", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = [

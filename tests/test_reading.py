@@ -161,7 +161,8 @@ def test_files_that_a_loader_cannot_read_are_skipped(photos: Path) -> None:
         (
             {"decode": "turbo"},
             "decode is 'turbo'; expected 'exact', for ImageFolder's pixels, 'fast', for pixels a "
-            "level or two beside them, or a function that takes a path and returns a PIL image.",
+            "level or two beside them, 'gpu', for a CUDA device to decode JPEG files, or a "
+            "function that takes a path and returns a PIL image.",
         ),
         (
             {"decode": inverted, "mode": "L"},

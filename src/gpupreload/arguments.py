@@ -18,6 +18,9 @@ from gpupreload.placement import Placement
 from gpupreload.ranks import asked_shard
 from gpupreload.user_cache import user_cache
 
+# the type of the devices that decode JPEG files
+_DECODES = "cuda"
+
 
 @dataclass(frozen=True)
 class CacheChoice:
@@ -50,6 +53,20 @@ class CacheChoice:
                 "or leave cache_key= out."
             )
         return cls(folder, key)
+
+
+def check_decode(decode: Any, device: torch.device) -> None:
+    """Refuse `decode="gpu"` for images that go to a device which cannot decode.
+
+    Raises:
+        ArgumentError: the device is no CUDA device.
+    """
+    if isinstance(decode, str) and decode == "gpu" and device.type != _DECODES:
+        raise ArgumentError(
+            f"decode is 'gpu', but the images go to device={str(device)!r}; expected a CUDA "
+            "device, for only those decode JPEG files. Leave decode= out, for ImageFolder's "
+            "pixels, or pass decode='fast', for pixels a level or two beside them."
+        )
 
 
 def cache_folder(cache: bool | str | os.PathLike[str]) -> Path:

@@ -16,8 +16,9 @@ from gpupreload.cache import Cache
 from gpupreload.cache_file import Contents
 from gpupreload.cache_writing import UnwritableError, Writing, writing
 from gpupreload.errors import DoesNotFitError, UnreadableError
-from gpupreload.filling import Decoding, Landing, fill
+from gpupreload.filling import Landing, fill
 from gpupreload.gaps import without_rows
+from gpupreload.gpu_decoding import decoding_of
 from gpupreload.plan import Plan
 from gpupreload.probe import generators_kept
 from gpupreload.shelves import Below, OnDevice, Shelf, from_file
@@ -207,7 +208,7 @@ def _decode_all(
         bar(plan.n_images, n_bytes, "preload", progress) as advance,
         generators_kept() as moved,
     ):
-        unreadable = fill(images, labels, Decoding(source, plan, workers), workers, advance)
+        unreadable = fill(images, labels, decoding_of(source, plan, workers), workers, advance)
         sign = moved()
     if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
         warnings.warn(

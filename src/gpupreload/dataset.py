@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 import torch
 from torch.utils.data import Subset
 
-from gpupreload.arguments import Settings
+from gpupreload.arguments import Settings, check_decode
 from gpupreload.cache import Cache
 from gpupreload.clock import Clock
 from gpupreload.errors import ArgumentError
@@ -92,6 +92,7 @@ class GPUPreloadDataset(ResidentDataset):
         settings = Settings.checked(
             device, seed, workers, progress, cache, cache_key, placement=placement
         )
+        check_decode(folder.get("decode"), settings.device)
         kept = Cache(settings.cache, open_source(data_root, **folder))
         first = own_transform(kept.source, deterministic_transform)
 

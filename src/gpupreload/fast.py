@@ -67,11 +67,12 @@ class TensorResize:
         # [H, W, C] in memory, which the kernel for bytes reads without a copy
         tensor = torch.from_numpy(pixels)
         if tensor.ndim == 2:
-            return Image.fromarray(self._resized(tensor[None])[0].numpy())
-        resized = self._resized(tensor.permute(2, 0, 1))
+            return Image.fromarray(self.resized(tensor[None])[0].numpy())
+        resized = self.resized(tensor.permute(2, 0, 1))
         return Image.fromarray(resized.permute(1, 2, 0).contiguous().numpy())
 
-    def _resized(self, tensor: Tensor) -> Tensor:
+    def resized(self, tensor: Tensor) -> Tensor:
+        """Resize a uint8 tensor [C, H, W] on any device, antialiased."""
         step = self._resize
         if isinstance(step, ResizeToCover):
             return cast("Tensor", step(tensor))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
@@ -63,6 +64,27 @@ class Decoding:
                     unreadable[first + i] = str(error)
         return unreadable
 
+    def window(
+        self, pool: ThreadPoolExecutor, start: int, rows: Tensor, labels: Tensor, advance: Advance
+    ) -> dict[int, str]:
+        """Fill the rows and labels of the items from `start` on, by the threads of a pool.
+
+        Returns:
+            Why items cannot be read, by their index.
+        """
+        unreadable: dict[int, str] = {}
+        spans = rows.split(SPAN), labels.split(SPAN)
+        results = pool.map(self.span, range(start, start + len(rows), SPAN), *spans)
+        for span, reasons in zip(spans[0], results, strict=True):
+            unreadable |= reasons
+            advance(len(span))
+        return unreadable
+
+    def bytes_of(self, index: int) -> int:
+        """What decoding an item takes, as far as it is known."""
+        spec = self.source.specs.get(index)
+        return spec.decoding_bytes if spec else self._largest
+
     def _fill(self, row: NDArray[Any], index: int) -> int:
         with self._held(index):
             image, label = self._read(index)
@@ -82,8 +104,7 @@ class Decoding:
     def _held(self, index: int) -> AbstractContextManager[None]:
         if not self._is_tight:
             return nullcontext()
-        spec = self.source.specs.get(index)
-        return self._budget.hold(spec.decoding_bytes if spec else self._largest)
+        return self._budget.hold(self.bytes_of(index))
 
     def _pixels(self, image: Any, index: int) -> Tensor | NDArray[Any]:
         try:
@@ -113,7 +134,7 @@ class _OncePart:
 
     def __init__(self, steps: Sequence[Step], source: Source) -> None:
         lock = threading.Lock()
-        is_fast = source.decoder == "fast"
+        is_fast = source.decoder != "exact"
         self._steps = [
             (
                 replace(step, transform=quickened(step.transform)) if is_fast else step,
@@ -227,10 +248,7 @@ def fill(
     with threads(workers, decode) as pool:
         for start in range(0, len(labels), rows.n_rows):
             stop = min(start + rows.n_rows, len(labels))
-            spans = rows.rows(start, stop).split(SPAN), labels[start:stop].split(SPAN)
-            results = pool.map(decode.span, range(start, stop, SPAN), *spans)
-            for span, reasons in zip(spans[0], results, strict=True):
-                unreadable |= reasons
-                advance(len(span))
+            here = rows.rows(start, stop), labels[start:stop]
+            unreadable |= decode.window(pool, start, *here, advance)
             rows.filled(start, stop, unreadable)
     return unreadable

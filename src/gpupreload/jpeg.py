@@ -65,6 +65,34 @@ def plain_header(start: bytes) -> Header | None:
         return None
 
 
+def is_one_scan(data: bytearray, header: Header) -> bool:
+    """Whether Pillow's reader would surely decode a file: baseline, of one scan, and whole.
+
+    For decoders that do not say so themselves. Tables and sampling are tried by Pillow's own
+    decoder on 16 x 16 pixels without a scan. The scan holds no marker but those of restarts, and
+    ends where the file ends; of what is wrong within it, Pillow's reader says nothing either.
+
+    Args:
+        data: the whole file.
+        header: its `plain_header`.
+    """
+    places: dict[int, int] = {}
+    position = 2
+    while _SCAN not in places:
+        marker, length = struct.unpack_from(">xBH", data, position)
+        places[marker] = position
+        position += 2 + length
+    n_known = 1 + data.count(b"\xff\x00", position)
+    if _RESTART_INTERVAL in places:
+        n_known += sum(data.count(bytes([0xFF, 0xD0 + k]), position) for k in range(8))
+    is_whole = data.endswith(b"\xff\xd9") and data.count(b"\xff", position) == n_known
+    if not is_whole or _BASELINE not in places:
+        return False
+    tables = data[:position] + b"\xff\xd9"
+    struct.pack_into(">HH", tables, places[_BASELINE] + 5, 16, 16)
+    return decode(bytes(tables), Header((16, 16), header.mode)) is not None
+
+
 def opened_header(image: Image.Image) -> Header | None:
     """Return the header that Pillow's reader has parsed, or None where only it can decode."""
     # the exact type: an MpoImageFile is a JpegImageFile too

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import torch
 
 from gpupreload import placement as places
+from gpupreload.arguments import check_decode
 from gpupreload.devices import Memory, memory_of, resolve_device
 from gpupreload.errors import ArgumentError, DoesNotFitError
 from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
@@ -266,6 +267,7 @@ def plan(
     (233318400, 58329600, 12400)
     """
     found, asked = resolve_device(device), places.checked(placement)
+    check_decode(folder.get("decode"), found)
     source = open_source(data, **folder).readable()
     with generators_kept():  # data of the caller's own may draw, or seed, while they are read
         steps = split_transform(own_transform(source, transform), source, store_size=store_size)

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import torch
 
-from gpupreload.arguments import Settings
+from gpupreload.arguments import Settings, check_decode
 from gpupreload.dataset import GPUPreloadDataset, check_not_resident
 from gpupreload.placement import Placement
 from gpupreload.source import FolderOptions, open_source
@@ -77,5 +77,6 @@ def preload(
     """
     check_not_resident(data)
     settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard, placement)
+    check_decode(folder.get("decode"), settings.device)
     source = open_source(data, **folder)
     return GPUPreloadDataset._preloaded(source, transform, store_size, settings)

@@ -29,8 +29,9 @@ class ReadingOptions(TypedDict, total=False):
         exif_orientation: whether photos are turned upright as their EXIF block says. Default:
             False, as `ImageFolder`.
         decode: "exact" for `ImageFolder`'s pixels; "fast" to resize tensors, not PIL images: at
-            most two levels of 255 beside them; or a loader of your own: a function that takes a
-            path and returns a PIL image. Default: "exact".
+            most two levels of 255 beside them; "gpu" to decode JPEG files on the CUDA device that
+            the images go to, and resize them there; or a loader of your own: a function that takes
+            a path and returns a PIL image. Default: "exact".
         on_error: what to do about files that cannot be read: "raise" one error that names them
             all, after the others were read, or "skip" them; `report` then names them. Default:
             "raise".

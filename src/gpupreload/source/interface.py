@@ -54,7 +54,7 @@ class Source(ABC):
         passed_over: the files of a folder that are no samples, each with the reason.
         notices: what about the classes of a folder may surprise.
         skips_unreadable: whether files that cannot be read are left out, not an error.
-        decoder: "fast" where a Resize may run on tensors.
+        decoder: "fast" where a Resize may run on tensors, "gpu" where a CUDA device may do so.
         is_read_plainly: whether `read` gives the RGB pixels of the file in `samples`.
         turns_upright: whether photos are turned as their EXIF orientation says.
         skipped: of the files left out for that, by path, one line each: the path and why.

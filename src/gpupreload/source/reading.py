@@ -11,7 +11,7 @@ from gpupreload.errors import ArgumentError
 
 Loader = Callable[[str], Any]
 
-Decoder = Literal["exact", "fast"]
+Decoder = Literal["exact", "fast", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Reading:
         loader: the caller's own, a callable from a path to a PIL image; None reads as
             `ImageFolder` does.
         skips_unreadable: whether a file that cannot be read is left out, not an error.
-        decoder: "exact" for `ImageFolder`'s pixels, "fast" to resize tensors, not PIL images.
+        decoder: "exact" for `ImageFolder`'s pixels, "fast" to resize tensors, not PIL images,
+            "gpu" to decode JPEG files and resize them on a CUDA device.
     """
 
     options: DecodeOptions = DecodeOptions()  # noqa: RUF009 frozen
@@ -46,7 +47,7 @@ class Reading:
         Args:
             mode: see `DecodeOptions`.
             exif_orientation: see `DecodeOptions`.
-            decode: "exact", "fast", or a callable from a path to a PIL image.
+            decode: "exact", "fast", "gpu", or a callable from a path to a PIL image.
             on_error: "raise" or "skip".
             loader: the loader of an `ImageFolder`, where it has one of its own.
 
@@ -72,7 +73,8 @@ class Reading:
                 f"{name}= says how gpupreload reads a file, but here a loader of your own reads "
                 f"it. Let that do it, and leave {name}= out."
             )
-        return cls(options, own, on_error == "skip", "fast" if decode == "fast" else "exact")
+        decoder: Decoder = "fast" if decode == "fast" else "gpu" if decode == "gpu" else "exact"
+        return cls(options, own, on_error == "skip", decoder)
 
 
 def _checked_flag(exif_orientation: Any) -> bool:
@@ -92,5 +94,6 @@ def _own(decode: Any) -> Loader | None:
         return own
     raise ArgumentError(
         f"decode is {decode!r}; expected 'exact', for ImageFolder's pixels, 'fast', for pixels a "
-        "level or two beside them, or a function that takes a path and returns a PIL image."
+        "level or two beside them, 'gpu', for a CUDA device to decode JPEG files, or a function "
+        "that takes a path and returns a PIL image."
     )
