@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,10 @@ from PIL import Image
 N_IMAGES, SIDE = 300, 480
 STORE = N_IMAGES * (3 * SIDE * SIDE + 8)  # 198 MiB
 MIB = 1 << 20
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="RssAnon is read from /proc"
+)
 
 # Run in a process of its own, for what this one has freed before would hide what is taken.
 SCRIPT = """
@@ -64,6 +69,26 @@ print(json.dumps({
 """
 
 
+# The same for a cache: filled, then written, then read in another process.
+CACHED = (
+    SCRIPT[: SCRIPT.index("before = anonymous()")]
+    + """
+kept, small_kept = Path(sys.argv[4]), Path(sys.argv[4]) / "small"
+for _ in "ab":  # a miss and a hit, whose first use starts things too
+    gp.preload(small, v2.Resize((8, 8)), cache=small_kept, **settings).free()
+
+before = anonymous()
+with Watch() as loading:
+    data = gp.preload(root, transform, cache=kept, **settings)
+loaded = anonymous()
+print(json.dumps({
+    "before": before, "loading": loading.peak, "loaded": loaded,
+    "outcome": data.report.cache, "given back": data.free(), "after": anonymous(),
+}))
+"""
+)
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 images of 3×480×480, in PNG, JPEG and BMP: 198 MiB of pixels."""
@@ -79,21 +104,25 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="RssAnon is read from /proc")
+def run(script: str, *arguments: object) -> dict[str, Any]:
+    """What a script prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    print({name: value // MIB for name, value in found.items() if isinstance(value, int)})
+    return found
+
+
+@needs_proc
 def test_memory_while_loading(large: Path, photo_folder: Path) -> None:
     """Anonymous memory grows by the store and at most 256 MiB; free() gives it back.
 
     No float copy of the set is made, which would be 791 MiB, neither while loading nor in an epoch;
     the same preload again takes nothing.
     """
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(large), str(photo_folder), "4"],
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)
-    print({name: value // MIB for name, value in found.items() if isinstance(value, int)})
+    found = run(SCRIPT, large, photo_folder, 4)
     assert found["loading"] - found["before"] < STORE + 256 * MIB
     assert STORE - MIB < found["loaded"] - found["before"] < STORE + 64 * MIB
     assert found["again"] - found["loaded"] < 16 * MIB
@@ -101,3 +130,21 @@ def test_memory_while_loading(large: Path, photo_folder: Path) -> None:
     assert found["epoch"] - found["loaded"] < 160 * MIB
     assert found["given back"] == [0, STORE]
     assert found["kept"] - found["after"] > STORE - MIB
+
+
+@needs_proc
+def test_memory_with_a_cache(large: Path, photo_folder: Path, tmp_path: Path) -> None:
+    """Keeping a set, and reading it back in another process, takes the store and at most 256 MiB.
+
+    No second copy of the set is made for either, and free() gives the store back.
+    """
+    for outcome in ("miss", "hit"):
+        found = run(CACHED, large, photo_folder, 4, tmp_path)
+        assert found["outcome"].startswith(f"Cache: {outcome}")
+        assert found["loading"] - found["before"] < STORE + 256 * MIB
+        assert STORE - MIB < found["loaded"] - found["before"] < STORE + 64 * MIB
+        assert found["given back"] == STORE
+        assert found["loaded"] - found["after"] > STORE - MIB
+        if outcome == "hit":
+            # the file is read into the store itself
+            assert found["loading"] - found["before"] < STORE + 32 * MIB
