@@ -52,7 +52,7 @@ class FreedError(GPUPreloadError, RuntimeError):
 
 
 class LoadingError(GPUPreloadError, RuntimeError):
-    """A setting of the loader does not go with images that are on the device already."""
+    """What was asked for does not go with where the images are: on the device, or below it."""
 
 
 class ArgumentError(GPUPreloadError, ValueError):
