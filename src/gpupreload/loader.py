@@ -249,15 +249,7 @@ class Loader:
         drawing = Drawing(module, store.form, rows, n_rows)
         starts = range(0, len(positions), n_rows)
         for start, (held, indices) in zip(starts, store.blocks(in_store, n_rows), strict=True):
-    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        order = self._order(epoch)
-        store = self.dataset.store
-        labels = store.labels.index_select(0, order.to(store.device, non_blocking=True))
-        n_rows = self._blocks.n_rows(self.dataset, self.batch_size)
-        drawing = _Drawing(self.dataset, Rows(self.seed, epoch, order), n_rows)
-        blocks = zip(range(0, len(order), n_rows), store.blocks(order, n_rows), strict=True)
-        for start, (held, indices) in blocks:
-            _ = self.dataset.store  # a FreedError, where it was given back meanwhile
+            _ = self.dataset.view  # a FreedError, where it was given back meanwhile
             block = slice(start, start + n_rows)
             of_block = rows.part(block)
             images = blocks.read(module, held, indices, of_block, drawing.of(block))
