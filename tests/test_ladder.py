@@ -22,7 +22,7 @@ from torchvision.transforms import v2
 import gpupreload as gp
 from gpupreload import ahead, building, cache_writing, draws, placement
 
-BLOCK_BYTES = "gpupreload.loader._BLOCK_BYTES"
+BLOCK_BYTES = "gpupreload.blocks._BLOCK_BYTES"
 RUNGS = ("device", "mixed", "host", "disk")
 SIZE = [v2.Resize(16), v2.CenterCrop(16)]
 FLOATS = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4] * 3, [0.3] * 3)]
