@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_left_out(
     for name in ("cat/a.jpg", "dog/d.jpg", "owl/b.jpg"):
         path = photos / name
         path.write_bytes(path.read_bytes()[:700])
-    monkeypatch.setattr(building, "_WINDOW_BYTES", 2 * 3 * 16 * 16)
+    monkeypatch.setattr(building, "WINDOW_BYTES", 2 * 3 * 16 * 16)
     ours = preload(photos, rung, cache=kept, on_error="skip")
     assert [ours.classes[label] for label in ours.targets] == ["cat"] * 3 + ["dog"] * 3 + [
         "owl"
@@ -272,7 +272,10 @@ def test_another_rung_is_another_store(photo_folder: Path, kept: Path) -> None:
     assert preload(photo_folder, "host").store is host.store
     assert preload(photo_folder, "auto").store is host.store
     assert preload(photo_folder, "device").store is not host.store
-    assert gp.plan(photo_folder, v2.Compose([*SIZE]), device="cpu", placement="host").is_resident
+    found = gp.plan(photo_folder, v2.Compose([*SIZE]), device="cpu", placement="host")
+    assert found.is_resident
+    assert found.placement.startswith("host: 9.0 KiB in the host's memory, ")
+    assert found.placement.endswith("; where they are already")
     found = gp.plan(photo_folder, v2.Compose([*SIZE]), device="cpu", placement="mixed")
     assert not found.is_resident
     assert found.placement.startswith("mixed: 6 images (4.5 KiB) on cpu, 6 (4.5 KiB) in the host's")

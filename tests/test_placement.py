@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 
 import gpupreload as gp
 from gpupreload.devices import Memory
-from gpupreload.placement import Needs, Place, Room, Sizes, choose, free_on_disk, needs
+from gpupreload.placement import Needs, Place, Room, Sizes, choose, free_on_disk, needs, taken
 
 plan_module = importlib.import_module("gpupreload.plan")
 GIB = 1 << 30
@@ -78,16 +78,33 @@ def test_a_small_set_goes_on_the_device_wherever_it_fits() -> None:
     ("rung", "n_on_device", "on_gpu", "on_cpu"),
     [
         ("device", 100, Needs(100 * MIB + 800, 7, 0), Needs(100 * MIB + 807, 0, 0)),
-        ("mixed", 30, Needs(30 * MIB + 800, 70 * MIB + 7, 0), Needs(100 * MIB + 807, 0, 0)),
+        ("mixed", 30, Needs(30 * MIB + 800, 102 * MIB + 7, 0), Needs(132 * MIB + 807, 0, 0)),
         ("host", 0, Needs(800, 100 * MIB + 7, 0), Needs(100 * MIB + 807, 0, 0)),
-        ("disk", 0, Needs(800, 7, 100 * MIB + 800), Needs(807, 0, 100 * MIB + 800)),
+        (
+            "disk",
+            0,
+            Needs(800, 32 * MIB + 7, 100 * MIB + 800),
+            Needs(32 * MIB + 807, 0, 100 * MIB + 800),
+        ),
     ],
 )
 def test_what_each_rung_takes(rung: Any, n_on_device: int, on_gpu: Needs, on_cpu: Needs) -> None:
-    """Labels are on the device everywhere; decoding is the host's, which a CPU is itself."""
+    """Labels are on the device everywhere; decoding is the host's, which a CPU is itself.
+
+    Rows on their way to a file or to both sides take 32 MiB.
+    """
     place = Place(rung, n_on_device, "")
     assert needs(place, sizes(100, 7), CUDA) == on_gpu
     assert needs(place, sizes(100, 7), CPU) == on_cpu
+
+
+@pytest.mark.parametrize(
+    ("rung", "n_on_device"), [("device", 100), ("mixed", 30), ("host", 0), ("disk", 0)]
+)
+def test_the_place_of_what_is_there(rung: Any, n_on_device: int) -> None:
+    """Of a store that is alive its bytes tell how many images are on the device."""
+    place = taken(rung, n_on_device * MIB + 800, sizes(100), room(1, 1))
+    assert place == Place(rung, n_on_device, "where they are already")
 
 
 def test_a_file_that_is_there_needs_no_room() -> None:
@@ -144,7 +161,7 @@ def planned(photo_folder: Path) -> Callable[..., gp.Plan]:
         (
             "auto",
             10 << 10,
-            150 * MIB,
+            165 * MIB,
             "disk: 36.0 KiB in a file in stores, 1.0 GiB free there; neither cuda:0 nor the host's "
             "memory has room for them",
         ),
@@ -217,7 +234,7 @@ def test_auto_says_that_it_went_down(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a lower rung was taken by itself, a warning says which and why, before decoding."""
-    memory = Memory(130 * MIB, 512 * MIB)
+    memory = Memory(170 * MIB, 512 * MIB)
     monkeypatch.setattr(plan_module, "memory_of", lambda device: memory)
     monkeypatch.setattr(plan_module, "free_on_disk", lambda folder: GIB)
     side = v2.Resize((400, 450))  # 6.2 MiB in all

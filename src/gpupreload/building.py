@@ -19,6 +19,7 @@ from gpupreload.errors import DoesNotFitError, UnreadableError
 from gpupreload.filling import Landing, fill
 from gpupreload.gaps import without_rows
 from gpupreload.gpu_decoding import decoding_of
+from gpupreload.placement import WINDOW_BYTES
 from gpupreload.plan import Plan
 from gpupreload.probe import generators_kept
 from gpupreload.shelves import Below, OnDevice, Shelf, from_file
@@ -26,8 +27,6 @@ from gpupreload.source import Source, list_of_unreadable
 from gpupreload.table import in_units
 
 _CPU = torch.device("cpu")
-# of rows that are decoded before they are written to a file: enough for all threads
-_WINDOW_BYTES = 64 << 20
 # of the children of an epoch's key, the one that says which images are on the device
 _PLACING = 7
 
@@ -222,9 +221,9 @@ def _decode_all(
 class _Window:
     """Rows are decoded into a buffer on the host, and taken from there."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         row = torch.empty((1, *shape[1:]), dtype=dtype, device="cpu")
-        self.n_rows = max(1, min(shape[0], _WINDOW_BYTES // max(1, row.nbytes)))
+        self.n_rows = max(1, min(shape[0], WINDOW_BYTES // max(1, row.nbytes)))
         self._buffer = host.empty((self.n_rows, *shape[1:]), dtype)
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -236,7 +235,7 @@ class _ToFile(_Window):
     """Rows that are written to a file, without those that could not be read."""
 
     def __init__(self, file: Writing, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        super().__init__(shape, dtype, _CPU)
+        super().__init__(shape, dtype)
         self._file = file
 
     def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
@@ -250,7 +249,7 @@ class _BothSides(_Window):
 
     def __init__(self, on_device: Tensor, on_host: Tensor, is_on_device: Tensor) -> None:
         shape = (len(is_on_device), *on_host.shape[1:])
-        super().__init__(shape, on_host.dtype, on_device.device)
+        super().__init__(shape, on_host.dtype)
         self._sides = (on_device, is_on_device), (on_host, ~is_on_device)
 
     def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:

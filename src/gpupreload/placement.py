@@ -22,6 +22,8 @@ Rung = Literal["device", "mixed", "host", "disk"]
 Placement = Literal["auto", "device", "mixed", "host", "disk"]
 """What may be asked for: a rung, or "auto" for the highest that has room."""
 
+# of rows that are decoded before they go to a file, or to both sides: enough for many threads
+WINDOW_BYTES = 32 << 20
 _AS_ASKED = "as asked for"
 _HOST = "the host's memory"
 # of the memory, kept free for the model and its activations
@@ -175,6 +177,14 @@ def choose(asked: Placement, sizes: Sizes, room: Room) -> Place:
     return Place("device", sizes.n_images, "nothing else has room for them either")
 
 
+def taken(rung: Rung, bytes_on_device: int, sizes: Sizes, room: Room) -> Place:
+    """The place of a store that is alive, of which so many bytes are on the device."""
+    n_on_device = _n_on_device(rung, sizes, room)
+    if rung == "mixed" and not room.is_one_memory:
+        n_on_device = (bytes_on_device - sizes.label_bytes) // max(1, sizes.image_bytes)
+    return Place(rung, n_on_device, "where they are already")
+
+
 def _from_above(sizes: Sizes, room: Room) -> list[Place]:
     """What may be taken by itself, the best first."""
     rungs: tuple[Rung, ...] = ("device", "mixed", "host", "disk")
@@ -192,7 +202,7 @@ def needs(place: Place, sizes: Sizes, device: torch.device) -> Needs:
     on_host = 0 if place.rung == "disk" else pixels - on_device
     on_disk = pixels + sizes.label_bytes if place.rung == "disk" else 0
     on_device += sizes.label_bytes
-    on_host += sizes.loading_bytes
+    on_host += sizes.loading_bytes + (WINDOW_BYTES if place.rung in ("mixed", "disk") else 0)
     if device.type == "cpu":
         return Needs(on_device + on_host, 0, on_disk)
     return Needs(on_device, on_host, on_disk)

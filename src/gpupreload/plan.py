@@ -130,7 +130,7 @@ class Plan:
         """The plan on the rung that is asked for, or on that of a store that is alive already."""
         if living is None:
             return replace(self, place=places.choose(asked, self._sizes, self._room))
-        place = Place(living.rung, self.n_images, "where they are already")
+        place = places.taken(living.rung, living.bytes_on(self.device), self._sizes, self._room)
         return replace(self, place=place, is_resident=True)
 
     def in_memory(self) -> Plan:
