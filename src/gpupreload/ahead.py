@@ -59,8 +59,15 @@ class Ahead:
         if not blocks:
             return
         n_rows = len(blocks[0])
-        for slot in self._slots:
+        for slot in self._slots[: 1 if self._images.device.type == "cpu" else 2]:
             slot.make_room(n_rows)
+        if self._images.device.type == "cpu":
+            # there is no second processor to bring rows to, and a thread that gathers would only
+            # take a core from the one that waits: batches then came at a third of this rate
+            for rows in blocks:
+                at = self._slots[0].fetch(rows)
+                yield self._slots[0].arrived(len(at)), at
+            return
         with ThreadPoolExecutor(1, thread_name_prefix="gpupreload-gather") as thread:
             pending = thread.submit(self._slots[0].fetch, blocks[0])
             for number in range(len(blocks)):
@@ -84,13 +91,13 @@ class _Slot:
 
     def make_room(self, n_rows: int) -> None:
         """Have room for so many rows."""
-        if len(self._on_host) >= n_rows:
+        if len(self._on_device) >= n_rows:
             return
         images, device = self._images.on_host, self._images.device
         shape = (n_rows, *images.shape[1:])
         if _is_cuda(device):
             self._on_host = torch.empty(shape, dtype=images.dtype, device="cpu", pin_memory=True)
-        else:
+        elif device.type != "cpu":
             self._on_host = host.empty(shape, images.dtype)
         self._on_device = host.empty(shape, images.dtype, device)
         if self._stream is not None:
@@ -104,9 +111,12 @@ class _Slot:
         if self._copied is not None:
             self._copied.synchronize()  # what the buffer held last has left it
         n_host, n_rows = len(host_rows), len(rows)
-        gather(self._images.on_host, host_rows, self._on_host[:n_host])
+        on_cpu = self._images.device.type == "cpu"
+        landing = self._on_device if on_cpu else self._on_host
+        gather(self._images.on_host, host_rows, landing[:n_host])
         with self._on_stream():
-            self._on_device[:n_host].copy_(self._on_host[:n_host], non_blocking=True)
+            if not on_cpu:
+                self._on_device[:n_host].copy_(self._on_host[:n_host], non_blocking=True)
             there = self._images.on_device
             if device_rows is not None and there is not None:
                 chosen = device_rows.to(there.device, non_blocking=True)
