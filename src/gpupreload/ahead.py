@@ -1,8 +1,8 @@
 """Blocks of images brought to the device, each while the one before is used.
 
-A thread gathers the next block's rows in the host's memory into a buffer that is used again and
-again. On CUDA the buffer is pinned, and what it holds is copied on a stream of its own, which waits
-for no kernel of the caller's but those that still read the buffer on the device.
+For an accelerator a thread gathers the next block's rows in the host's memory into a buffer that is
+used again and again. On CUDA the buffer is pinned, and what it holds is copied on a stream of its
+own, which waits for no kernel of the caller's but those that still read the buffer on the device.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def preload(
             as many there as fit and the others in the host's memory; "host"; "disk", in the
             cache's file, which is written if it is not there (in the user's cache where `cache`
             names no folder); or "auto", the first of these that has room and leaves a tenth of the
-            memory free. Below "device" each batch is gathered while the one before is used. On the
-            CPU, where all memory is one, "mixed" is half and half.
+            memory free. Below an accelerator each batch is gathered while the one before is used.
+            On the CPU, where all memory is one, "mixed" is half and half.
         **folder: for the path of a folder: `classes`, `extensions`, `allow_empty`, `on_unknown`;
             for that or an `ImageFolder`: `mode`, `exif_orientation`, `decode`, `on_error`; see
             `gpupreload.source.FolderOptions`.

@@ -32,8 +32,9 @@ class ReadingOptions(TypedDict, total=False):
             most two levels of 255 beside them; "gpu" to decode JPEG files on the CUDA device that
             the images go to, and resize them there; or a loader of your own: a function that takes
             a path and returns a PIL image. Default: "exact".
-        on_error: what to do about files that cannot be read: "raise" one error that names them
-            all, after the others were read, or "skip" them; `report` then names them. Default:
+        on_error: what to do about files that cannot be read: "raise" an error that names them
+            (those with unreadable headers before anything is decoded, those with unreadable
+            pixels after all others were), or "skip" them; `report` then names them. Default:
             "raise".
     """
 
