@@ -22,9 +22,10 @@ lab: $(READY)  ## set up .venv and open JupyterLab on the tutorials
 demo: $(READY)  ## plan, preload and train without a browser; writes demo.png
 	$(RUN) demo.py
 
-# `make test ARGS=-x` stops at the first failure
+# In two processes, of one thread each: more would wait for each other. `make test ARGS=-x` stops at
+# the first failure.
 test: $(READY)  ## run all tests: unit tests, doctests, notebooks, and a browser where Chromium is
-	$(RUN) -m pytest --nbval tests src notebooks $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --nbval tests src notebooks $(ARGS)
 
 check: $(READY)  ## check the style of code and notebooks, and the types
 	$(RUN) -m ruff check

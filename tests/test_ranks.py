@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -168,6 +171,17 @@ def test_a_loader_may_be_made_before_the_processes_meet(
 
 def test_training_with_ddp(whole: gp.GPUPreloadDataset, tmp_path: Path) -> None:
     """Under DistributedDataParallel the ranks end with one model, as of one process's gradients."""
+    if "GPUPRELOAD_FRESH" not in os.environ:
+        # a process that has used autograd before cannot fork others that use it
+        node = f"{__file__}::{test_training_with_ddp.__name__}"
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", node],
+            env=os.environ | {"GPUPRELOAD_FRESH": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert run.returncode == 0, run.stdout
+        return
     plain = whole.with_transform(None)
 
     def model() -> torch.nn.Module:
