@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Generator
 from pathlib import Path
 
@@ -26,14 +25,12 @@ IMAGES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the browser's tests last, and name tests alike in every process.
+    """Put the browser's tests last.
 
-    A function that a test is named after has another address in each. Playwright keeps an event loop running in this thread until the end of the session, and what
+    Playwright keeps an event loop running in this thread until the end of the session, and what
     calls `asyncio.run` in the meantime would fail.
     """
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
-    for item in items:
-        item._nodeid = re.sub(r" at 0x[0-9a-f]+", "", item.nodeid)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
