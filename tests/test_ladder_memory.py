@@ -9,34 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_watch import WATCH
 
 MIB = 1 << 20
 SIDE = 400
 
 # Run in a process of its own, for what this one has freed before would hide what is taken. With
 # 4,500 images the store has 2 GiB.
-SCRIPT = """
-import json, re, sys, threading
-from pathlib import Path
-import torch, torchvision.transforms.v2 as v2
-import gpupreload as gp
-
-def anonymous():
-    return 1024 * int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-
-class Watch(threading.Thread):
-    def __enter__(self):
-        self.peak, self.done = anonymous(), threading.Event()
-        self.start()
-        return self
-    def run(self):
-        while not self.done.wait(0.002):
-            self.peak = max(self.peak, anonymous())
-    def __exit__(self, *error):
-        self.done.set()
-        self.join()
-        self.peak = max(self.peak, anonymous())
-
+SCRIPT = (
+    WATCH
+    + """
 class MadeUp(torch.utils.data.Dataset):
     def __init__(self, n_images, side):
         self.n_images, self.shape = n_images, (3, side, side)
@@ -63,6 +45,7 @@ print(json.dumps({
     "right": all(int(data.images[i].max()) == i % 251 for i in range(0, n_images, 7)),
 }))
 """
+)
 
 
 def measured(folder: Path, n_images: int) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_watch import WATCH
 from PIL import Image
 
 N_IMAGES, SIDE = 300, 480
@@ -22,28 +23,9 @@ needs_proc = pytest.mark.skipif(
 )
 
 # Run in a process of its own, for what this one has freed before would hide what is taken.
-SCRIPT = """
-import json, re, sys, threading
-from pathlib import Path
-import torch, torchvision.transforms.v2 as v2
-import gpupreload as gp
-
-def anonymous():
-    return 1024 * int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-
-class Watch(threading.Thread):
-    def __enter__(self):
-        self.peak, self.done = anonymous(), threading.Event()
-        self.start()
-        return self
-    def run(self):
-        while not self.done.wait(0.002):
-            self.peak = max(self.peak, anonymous())
-    def __exit__(self, *error):
-        self.done.set()
-        self.join()
-        self.peak = max(self.peak, anonymous())
-
+SCRIPT = (
+    WATCH
+    + """
 root, small, workers = sys.argv[1], sys.argv[2], int(sys.argv[3])
 steps = [v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
 transform, settings = v2.Compose(steps), {"device": "cpu", "progress": False, "workers": workers}
@@ -67,6 +49,7 @@ print(json.dumps({
     "epoch": epoch.peak, "kept": kept, "given back": given_back, "after": anonymous(),
 }))
 """
+)
 
 
 # The same for a cache: filled, then written, then read in another process.
