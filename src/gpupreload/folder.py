@@ -5,7 +5,7 @@ Where that would count hidden files, or a file twice, the answer here leaves the
 """
 
 # Paths are text put together as os.walk does it, to be the very text of ImageFolder.
-# ruff: noqa: PTH111, PTH112, PTH118, PTH119
+# ruff: noqa: PTH111, PTH112, PTH118
 
 from __future__ import annotations
 
@@ -71,12 +71,6 @@ class Folder:
     def n_files(self) -> int:
         """How many files were seen."""
         return len(self.samples) + len(self.passed_over)
-
-    @property
-    def suffixes_passed_over(self) -> dict[str, int]:
-        """How many files were passed over for each suffix that is not among the extensions."""
-        names = (os.path.basename(p.path) for p in self.passed_over if p.kind == "suffix")
-        return dict(Counter(tree.suffix(name) for name in names).most_common())
 
 
 def scan(
