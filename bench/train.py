@@ -2,10 +2,10 @@
 
 A small network learns the sample photos with random crops, flips and erasing, from an
 `ImageFolder` with 0 and 2 workers and from `gp.Loader`, for the same number of epochs from the
-same first weights. Each way draws its own augmentation, so accuracies differ by chance. The
-accuracy that counts is the best one of the worst training: all reach it, and the time to it is
-told, loading included. Waiting is what an epoch takes more than the same number of training steps
-on one batch that stays in memory. Validation is not timed.
+same first weights; each takes an epoch in turn. Each way draws its own augmentation, so accuracies
+differ by chance. The accuracy that counts is the best one of the worst training: all reach it, and
+the time to it is told, loading included. Waiting is what an epoch takes more than the same number
+of training steps on one batch that stays in memory. Validation is not timed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import interleaved
 import torch
@@ -39,23 +39,6 @@ TRANSFORM = v2.Compose([*SIZE, *MOVES, *FLOATS, v2.RandomErasing(p=0.25)])
 PLAIN = v2.Compose([*SIZE, *FLOATS])
 
 Batches = Iterable[tuple[Tensor, Tensor]]
-
-
-@dataclass(frozen=True)
-class Training:
-    """Seconds to load, seconds of each epoch, and the accuracy after each, in per cent."""
-
-    load: float
-    epochs: tuple[float, ...]
-    accuracies: tuple[float, ...]
-
-    def n_epochs_to(self, accuracy: float) -> int:
-        """The number of the first epoch after which this accuracy was reached."""
-        return 1 + next(i for i, reached in enumerate(self.accuracies) if reached >= accuracy)
-
-    def seconds_to(self, accuracy: float) -> float:
-        """Loading, and all epochs until this accuracy was reached."""
-        return self.load + sum(self.epochs[: self.n_epochs_to(accuracy)])
 
 
 class Network:
@@ -89,6 +72,30 @@ class Network:
         self.model.eval()
         hits = [self.model(x).argmax(1) == y for x, y in gp.Loader(photos, 100)]
         return 100 * torch.cat(hits).float().mean().item()
+
+
+@dataclass
+class Run:
+    """A training: its loading and epochs in seconds, and its accuracies after each, in per cent."""
+
+    network: Network
+    loader: Batches
+    load: float
+    epochs: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+
+    def go_on(self, val: gp.GPUPreloadDataset) -> None:
+        """Train for one epoch more, and look at the accuracy."""
+        self.epochs.append(seconds_of(lambda: self.network.train(self.loader), val.device))
+        self.accuracies.append(self.network.accuracy(val))
+
+    def n_epochs_to(self, accuracy: float) -> int:
+        """The number of the first epoch after which this accuracy was reached."""
+        return 1 + next(i for i, reached in enumerate(self.accuracies) if reached >= accuracy)
+
+    def seconds_to(self, accuracy: float) -> float:
+        """Loading, and all epochs until this accuracy was reached."""
+        return self.load + sum(self.epochs[: self.n_epochs_to(accuracy)])
 
 
 def main() -> None:
@@ -129,27 +136,20 @@ def compare(root: str, val: gp.GPUPreloadDataset, n_epochs: int) -> Table:
         "gp.Loader": (load_seconds, resident),
     }
     floor = seconds_of_steps(resident, val)
-    trainings = {
-        name: trained(loader, val, load, n_epochs) for name, (load, loader) in ways.items()
+    runs = {
+        name: Run(Network(len(val.classes), n_epochs * len(loader), val.device), loader, seconds)
+        for name, (seconds, loader) in ways.items()
     }
-    return table(trainings, floor)
+    for _ in range(n_epochs):
+        for run in runs.values():
+            run.go_on(val)
+    return table(runs, floor)
 
 
 def from_disk(root: str, n_workers: int) -> Batches:
     """What most notebooks do; workers live on from epoch to epoch."""
     options = {"num_workers": n_workers, "persistent_workers": n_workers > 0}
     return DataLoader(ImageFolder(root, TRANSFORM), BATCH_SIZE, shuffle=True, **options)
-
-
-def trained(loader: Batches, val: gp.GPUPreloadDataset, load: float, n_epochs: int) -> Training:
-    """Train, and look at the accuracy after each epoch."""
-    network = Network(len(val.classes), n_epochs * len(loader), val.device)
-    epochs: list[float] = []
-    accuracies: list[float] = []
-    for _ in range(n_epochs):
-        epochs.append(seconds_of(lambda: network.train(loader), val.device))
-        accuracies.append(network.accuracy(val))
-    return Training(load, tuple(epochs), tuple(accuracies))
 
 
 def seconds_of_steps(loader: gp.Loader, val: gp.GPUPreloadDataset) -> float:
@@ -161,12 +161,12 @@ def seconds_of_steps(loader: gp.Loader, val: gp.GPUPreloadDataset) -> float:
     return statistics.median(seconds[1:])
 
 
-def table(trainings: dict[str, Training], floor: float) -> Table:
+def table(runs: dict[str, Run], floor: float) -> Table:
     """One row a way."""
-    goal = min(max(run.accuracies) for run in trainings.values())
-    disk = min(run.seconds_to(goal) for name, run in trainings.items() if name != "gp.Loader")
+    goal = min(max(run.accuracies) for run in runs.values())
+    disk = min(run.seconds_to(goal) for name, run in runs.items() if name != "gp.Loader")
     rows = []
-    for name, run in trainings.items():
+    for name, run in runs.items():
         epoch = statistics.median(run.epochs)
         rows.append(
             (
