@@ -2,14 +2,19 @@
 
 Every rung gives the same shuffled batches, cropped, flipped and normalised; that is checked first,
 bit for bit. The file is in the operating system's page cache; one that is larger than memory is
-read from the disk itself, at the disk's speed.
+read from the disk itself, at the disk's speed. Then a process of its own loads a larger set to a
+file, goes through an epoch of it, and tells how far its anonymous memory (RssAnon) rose.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import interleaved
 import torch
@@ -18,6 +23,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 import gpupreload as gp
+from gpupreload.table import in_units
 
 BATCH_SIZE = 64
 RUNGS = ("device", "mixed", "host", "disk")
@@ -58,6 +64,7 @@ def main() -> None:
         print(interleaved.machine(device))
         for reuse in (False, True):
             print(f"\n{epochs(stores, n_images, rounds, device, reuse=reuse)}")
+    print(f"\n{memory_of_disk(n_images if arguments.quick else 57_100)}")
 
 
 def preload(data: Dataset[tuple[Tensor, int]], rung: str, folder: str) -> gp.GPUPreloadDataset:
@@ -102,6 +109,73 @@ def check_equal(loaders: dict[str, gp.Loader]) -> None:
         for other_images, other_labels in batches[1:]:
             assert torch.equal(images, other_images), "the batches differ"
             assert torch.equal(labels, other_labels), "the labels differ"
+
+
+def memory_of_disk(n_images: int) -> str:
+    """Say what loading to a file, and an epoch from it, take in a process of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = f"import ladder; ladder.load_and_watch({n_images}, {folder!r})"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return done.stdout.rstrip()
+
+
+class Counted(Dataset[tuple[Tensor, int]]):
+    """Images of one colour each, which take no memory themselves."""
+
+    def __init__(self, n_images: int) -> None:
+        self.n_images = n_images
+
+    def __len__(self) -> int:
+        return self.n_images
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((3, 112, 112), index % 256, dtype=torch.uint8), index % 10
+
+
+def load_and_watch(n_images: int, folder: str) -> None:
+    """Load to a file, go through an epoch, and print by how much anonymous memory rose."""
+    for _batch in gp.Loader(preload(Counted(BATCH_SIZE), "disk", folder), BATCH_SIZE):
+        pass  # what is imported and started on the first use is no part of the set
+    watch = Watch()
+    ours = preload(Counted(n_images), "disk", folder)
+    for _batch in gp.Loader(ours, BATCH_SIZE, shuffle=True):
+        pass
+    rise = in_units(watch.rise()) if watch.peak else "not known here"
+    store = in_units(ours.images.nbytes)
+    print(f'anonymous memory of "disk", loading and an epoch, for a store of {store}: {rise}')
+
+
+class Watch(threading.Thread):
+    """Reads the anonymous memory of this process every two milliseconds; 0 where not on Linux."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.before = self.peak = self.now()
+        self.done = threading.Event()
+        self.start()
+
+    def now(self) -> int:
+        """Bytes that belong to no file."""
+        status = Path("/proc/self/status")
+        lines = status.read_text().splitlines() if status.exists() else []
+        return next((int(x.split()[1]) << 10 for x in lines if x.startswith("RssAnon:")), 0)
+
+    def run(self) -> None:
+        """Look until it is told to stop."""
+        while not self.done.wait(0.002):
+            self.peak = max(self.peak, self.now())
+
+    def rise(self) -> int:
+        """Stop, and return the bytes between the start and the peak."""
+        self.done.set()
+        self.join()
+        return max(self.peak, self.now()) - self.before
 
 
 if __name__ == "__main__":
