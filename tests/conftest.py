@@ -1,4 +1,4 @@
-"""What all tests share: the marks for a GPU and a browser, and one small folder of images."""
+"""What all tests share: marks for a GPU and a browser, a small folder of images, and a clock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from stopped_clock import Clock
 
 # A skip that goes unseen is a test that is never run: where the machine is meant to have the
 # thing, the variable is set to 1 and a skip is a failure.
@@ -61,6 +62,18 @@ def smooth_image(rng: np.random.Generator, width: int, height: int) -> Image.Ima
     """Draw smooth colour noise: 5×4 random colours, enlarged."""
     colours = rng.integers(0, 256, size=(4, 5, 3), dtype=np.uint8)
     return Image.fromarray(colours).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that timing reads."""
+    from gpupreload.timing import turns
+
+    clock = Clock()
+    monkeypatch.setattr(turns, "perf_counter", clock)
+    # collecting garbage takes 0.3 s each time in a process of this many modules
+    monkeypatch.setattr(turns.gc, "collect", lambda generation=2: 0)
+    return clock
 
 
 @pytest.fixture(scope="session")

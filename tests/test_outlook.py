@@ -11,27 +11,17 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 import torchvision.transforms.v2 as v2
+from stopped_clock import Clock
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder
 
 import gpupreload as gp
-from gpupreload.timing import Spread, turns
+from gpupreload.timing import Spread
 from gpupreload.timing.disk import from_disk
 
 FLOATS = v2.ToDtype(torch.float32, scale=True)
 TRANSFORM = v2.Compose([v2.Resize((8, 6)), v2.ToImage(), FLOATS])
-
-
-class Clock:
-    """A clock that stands still until someone says how long something took."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """The time, in seconds."""
-        return self.now
 
 
 class Slow(Dataset[tuple[Tensor, int]]):
@@ -49,20 +39,6 @@ class Slow(Dataset[tuple[Tensor, int]]):
             raise IndexError(index)
         self.clock.now += self.seconds
         return torch.zeros(3, 8, 6, dtype=torch.uint8), 0
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock that timing reads."""
-    clock = Clock()
-    monkeypatch.setattr(turns, "perf_counter", clock)
-    return clock
-
-
-@pytest.fixture(autouse=True)
-def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collecting garbage takes 0.3 s each time in a process of this many modules."""
-    monkeypatch.setattr(turns.gc, "collect", lambda generation=2: 0)
 
 
 def outlook(clock: Clock, *, reading: float, step: float, **options: Any) -> gp.Outlook:

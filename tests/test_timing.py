@@ -9,22 +9,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from stopped_clock import Clock
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 import gpupreload as gp
 from gpupreload.timing import Spread, in_turn, ratios, turns
-
-
-class Clock:
-    """A clock that stands still until someone says how long something took."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """The time, in seconds."""
-        return self.now
 
 
 class Costs:
@@ -44,20 +34,6 @@ class Costs:
             self.log.append(self.name)
         self.clock.now += seconds / 2
         yield torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock that timing reads."""
-    clock = Clock()
-    monkeypatch.setattr(turns, "perf_counter", clock)
-    return clock
-
-
-@pytest.fixture(autouse=True)
-def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Collecting garbage takes 0.3 s each time in a process of this many modules."""
-    monkeypatch.setattr(turns.gc, "collect", lambda generation=2: 0)
 
 
 def timed(loaders: dict[str, Any], **options: Any) -> gp.LoaderTimes:
