@@ -157,6 +157,7 @@ _GRAY = _classes(["Grayscale", "RandomGrayscale"])
 _TO_TENSOR = _classes(["ToTensor"])
 _TO_PIL = _classes(["ToPILImage"])
 _RESIZE = _classes(["Resize"])
+_CENTER_CROP = _classes(["CenterCrop"])
 
 
 def kind_of(transform: Any) -> Kind | None:
@@ -218,6 +219,11 @@ def is_to_pil(transform: Any) -> bool:
 def is_resize(transform: Any) -> bool:
     """Whether a step is a `Resize`."""
     return type(transform) in _RESIZE
+
+
+def is_center_crop(transform: Any) -> bool:
+    """Whether a step is a `CenterCrop`."""
+    return type(transform) in _CENTER_CROP
 
 
 def held_by(transform: Any) -> list[Any]:

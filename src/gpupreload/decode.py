@@ -26,6 +26,8 @@ Path = str | os.PathLike[str]
 # opening a pipe would wait for a writer for ever
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _MOST_AT_ONCE = 1 << 20
+# a photo of 200 pixels takes about 15 kB
+_SMALL = 64 << 10
 
 _WIDE = {"I": "whole numbers of 32 bits", "F": "floating-point numbers"}
 
@@ -111,12 +113,30 @@ def size(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> tuple[int
     return look(path, options=options).size
 
 
-def read(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> Image.Image:
+def small_file(path: Path) -> bytes | None:
+    """Return what a file of less than 64 KiB holds; None for others, and where reading fails."""
+    try:
+        with _Descriptor(path) as number:
+            data = os.read(number, _SMALL)
+    except (OSError, ValueError):
+        return None
+    return data if len(data) < _SMALL else None
+
+
+def read(
+    path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER, data: bytes | None = None
+) -> Image.Image:
     """Read an image file, whatever its suffix; safe to call from several threads.
 
     The pixels equal those of `torchvision.datasets.folder.pil_loader` (bit for bit), but for
     images of 16 bits in one channel: these are scaled to 8 bits by their high byte, where
     `pil_loader` clips nearly all values to 255.
+
+    Args:
+        path: of the file.
+        options: what the pixels become.
+        data: what `small_file` gave for it; the file is then read again only where it is no plain
+            JPEG, or damaged.
 
     Returns:
         A `PIL.Image.Image` of mode `options.mode`, 8 bits a channel, independent of the file.
@@ -127,16 +147,28 @@ def read(path: Path, *, options: DecodeOptions = _LIKE_IMAGEFOLDER) -> Image.Ima
             damaged or ends too early.
     """
     try:
-        with _Descriptor(path) as number:
-            data = os.read(number, _MOST_AT_ONCE)
-            header = jpeg.plain_header(data[: jpeg.N_START])
-            image = jpeg.decode(data + _rest(number, data), header) if header else None
-            if image is None:
-                with _file(number) as file:
-                    image = _read(_opened(file), file, options)
-            return image if image.mode == options.mode else image.convert(options.mode)
+        image = _plain(data) if data else None
+        if image is None:
+            image = _read_file(path, options)
+        return image if image.mode == options.mode else image.convert(options.mode)
     except Exception as error:
         raise UnreadableError(why(path, error)) from None
+
+
+def _read_file(path: Path, options: DecodeOptions) -> Image.Image:
+    with _Descriptor(path) as number:
+        data = os.read(number, _MOST_AT_ONCE)
+        image = _plain(data + _rest(number, data))
+        if image is None:
+            with _file(number) as file:
+                image = _read(_opened(file), file, options)
+        return image
+
+
+def _plain(data: bytes) -> Image.Image | None:
+    """Decode a whole file if it is a plain JPEG, and nothing is wrong with it."""
+    header = jpeg.plain_header(data[: jpeg.N_START])
+    return jpeg.decode(data, header) if header else None
 
 
 class _Descriptor:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,8 +22,15 @@ from gpupreload.outline import DECODE_BUDGET, STAGING_BYTES
 from gpupreload.parts import Step, pixels_of
 from gpupreload.plan import Plan
 from gpupreload.pool import SPAN, ByteBudget, threads
+from gpupreload.shortcuts import shortened
 from gpupreload.source import Source
 from gpupreload.staging import Staging
+
+Reader = Callable[[int], tuple[Any, int]]
+
+# images whose files are read ahead, a span of them at a time: of up to about 400 x 400 pixels
+_SMALL_BYTES = 1 << 20
+_SECONDS_OF_TURN = 0.001
 
 
 class Decoding:
@@ -43,10 +49,12 @@ class Decoding:
         self.source, self.plan = source, plan
         self.is_stopped = False
         self._once = _OncePart(plan.steps.rows_of("once"), source)
-        self._dtype = _name(plan.dtype)
+        self._dtypes = plan.dtype, _numpy_dtype(plan.dtype)
         self._budget = ByteBudget(DECODE_BUDGET)
         # of an item that was not looked at, the largest of the others is the best guess
         self._largest = max(spec.decoding_bytes for spec in source.specs.values())
+        self._has_small = self._largest <= _SMALL_BYTES
+        self._turn = threading.Lock()
         # small images cannot exceed the budget however they come, and need not ask for it
         self._is_tight = not source.has_headers or workers * self._largest > DECODE_BUDGET
 
@@ -54,12 +62,13 @@ class Decoding:
         """Fill some rows and their labels; return why items cannot be read, by their index."""
         # taking a row of a tensor, not of an array, lets go of the interpreter
         row_arrays, numbers, unreadable = array_of(rows), array_of(labels), {}
+        read = self._reader(range(first, first + len(row_arrays)))
         with torch.no_grad():
             for i, row in enumerate(row_arrays):
                 if self.is_stopped:
                     break
                 try:
-                    numbers[i] = self._fill(row, first + i)
+                    numbers[i] = self._fill(row, first + i, read)
                 except UnreadableError as error:
                     unreadable[first + i] = str(error)
         return unreadable
@@ -85,17 +94,32 @@ class Decoding:
         spec = self.source.specs.get(index)
         return spec.decoding_bytes if spec else self._largest
 
-    def _fill(self, row: NDArray[Any], index: int) -> int:
+    def _fill(self, row: NDArray[Any], index: int, read: Reader) -> int:
         with self._held(index):
-            image, label = self._read(index)
+            image, label = read(index)
             pixels = self._pixels(image, index)
-            if pixels.shape != row.shape or _name(pixels.dtype) != self._dtype:
+            if pixels.shape != row.shape or pixels.dtype not in self._dtypes:
                 raise SizeError(self._unlike_plan(pixels, index))
             np.copyto(row, pixels if isinstance(pixels, np.ndarray) else array_of(pixels))
         return label
 
-    def _read(self, index: int) -> tuple[Any, int]:
-        if self._once.takes_pixels and self.source.samples and self.source.targets:
+    def _reader(self, items: range) -> Reader:
+        """What reads each of some items once."""
+        if self._once.takes_pixels:
+            return self._read_pixels
+        if not self._has_small:
+            return self.source.read
+        # each call to the system lets go of the interpreter, and threads that make many small
+        # ones at a time wake each other in vain; where files come slowly, nobody waits for long
+        is_alone = self._turn.acquire(timeout=_SECONDS_OF_TURN)
+        try:
+            return self.source.ahead(items)
+        finally:
+            if is_alone:
+                self._turn.release()
+
+    def _read_pixels(self, index: int) -> tuple[Any, int]:
+        if self.source.samples and self.source.targets:
             pixels = pixels_of_jpeg(self.source.samples[index][0])
             if pixels is not None:
                 return pixels, self.source.targets[index]
@@ -119,7 +143,8 @@ class Decoding:
     def _unlike_plan(self, pixels: Tensor | NDArray[Any], index: int) -> str:
         return (
             f"{self.source.where(index)} comes out of the once-part as {_name(pixels.dtype)} of "
-            f"shape {tuple(pixels.shape)}; the images looked at before gave {self._dtype} of shape "
+            f"shape {tuple(pixels.shape)}; the images looked at before gave "
+            f"{_name(self.plan.dtype)} of shape "
             f"{self.plan.shape}. Every image must come out alike: add v2.RGB() and "
             f"v2.Resize({self.plan.shape[1:]}) to the deterministic steps."
         )
@@ -134,33 +159,39 @@ class _OncePart:
 
     def __init__(self, steps: Sequence[Step], source: Source) -> None:
         lock = threading.Lock()
-        is_fast = source.decoder != "exact"
+        transforms = [step.transform for step in steps]
+        if source.decoder != "exact":
+            transforms = [quickened(transform) for transform in transforms]
         self._steps = [
-            (
-                replace(step, transform=quickened(step.transform)) if is_fast else step,
-                nullcontext() if _is_known(step) else lock,
-            )
-            for step in steps
+            (transform, step.name, nullcontext() if _is_known(step) else lock)
+            for step, transform in zip(steps, shortened(transforms), strict=True)
         ]
-        first = self._steps[0][0].transform if steps else None
+        first = self._steps[0][0] if steps else None
         # pixels of a file as an array are RGB, and lie as in the file
         self.takes_pixels = isinstance(first, TensorResize) and source.is_read_plainly
 
     def __call__(self, image: Any) -> Any:
         """Run the steps on one image; a `_StepFailedError` says which of them failed."""
-        for step, alone in self._steps:
+        for transform, name, alone in self._steps:
             with alone:
                 try:
-                    image = step.transform(image)
+                    image = transform(image)
                 except Exception as error:
                     raise _StepFailedError(
-                        f"{step.name} raised {type(error).__name__}: {error}"
+                        f"{name} raised {type(error).__name__}: {error}"
                     ) from error
         return image
 
 
 def _is_known(step: Step) -> bool:
     return kind_of(step.transform) == "deterministic"
+
+
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
+    """NumPy's dtype for torch's, or None where it has none."""
+    if dtype == torch.bfloat16:
+        return None
+    return array_of(torch.empty(0, dtype=dtype, device="cpu")).dtype
 
 
 def _name(dtype: Any) -> str:

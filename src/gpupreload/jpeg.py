@@ -12,7 +12,6 @@ Whatever is unusual, and whatever fails, is left to Pillow's reader, whose word 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,10 @@ _TABLE = 65  # bytes of a quantisation table: its number and 64 values of 8 bits
 Info = dict[str | tuple[int, int], Any]  # the type of `Image.info`
 
 _MODES = {1: "L", 3: "RGB"}
+
+_SEGMENT = struct.Struct(">BBH")
+# of these nothing needs to be known here
+_SKIPPED = (_HUFFMAN_TABLES, _RESTART_INTERVAL, _SCAN)
 
 
 @dataclass(frozen=True)
@@ -123,39 +126,34 @@ def _parse(data: bytes) -> Header | None:
     """Walk over the segments up to the first scan; `struct.error` where `data` ends before."""
     header: Header | None = None
     info: Info = {}
-    for marker, body in _segments(data):
+    position, marker = 2, 0
+    while marker != _SCAN:
+        first, start = position, position + 4
+        mark, marker, length = _SEGMENT.unpack_from(data, first)
+        position += 2 + length
+        if mark != 0xFF or position > len(data):
+            return None
         if marker in (_BASELINE, _PROGRESSIVE) and header is None:
-            header = _frame(body, info)
+            header = _frame(data[start:position], info)
             if header is None:
                 return None
             if marker == _PROGRESSIVE:
                 info["progressive"] = info["progression"] = 1
-        elif marker == _JFIF and body.startswith(b"JFIF"):
-            info.update(_jfif(body))
-        elif marker == _COMMENT:
-            info["comment"] = body
-        elif not _is_table(marker, body):
+        elif marker not in _SKIPPED and not _is_known(marker, data[start:position], info):
             return None
     return header
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield marker and contents of each segment before the first scan."""
-    position, marker = 2, 0
-    while marker != _SCAN:
-        start, marker, length = struct.unpack_from(">BBH", data, position)
-        body = data[position + 4 : position + 2 + length]
-        position += 2 + length
-        if start != 0xFF or position > len(data):
-            raise struct.error("not a segment, or not all of it")
-        if marker != _SCAN:
-            yield marker, body
-
-
-def _is_table(marker: int, body: bytes) -> bool:
-    if marker == _QUANTISATION_TABLES:
-        return len(body) % _TABLE == 0 and all(number < 16 for number in body[::_TABLE])
-    return marker in (_HUFFMAN_TABLES, _RESTART_INTERVAL)
+def _is_known(marker: int, body: bytes, info: Info) -> bool:
+    """Whether a segment changes nothing but `info`, where it is kept, and the tables."""
+    if marker == _JFIF and body.startswith(b"JFIF"):
+        info.update(_jfif(body))
+    elif marker == _COMMENT:
+        info["comment"] = body
+    else:
+        is_whole = marker == _QUANTISATION_TABLES and len(body) % _TABLE == 0
+        return is_whole and all(number < 16 for number in body[::_TABLE])
+    return True
 
 
 def _frame(body: bytes, info: Info) -> Header | None:

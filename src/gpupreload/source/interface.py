@@ -83,6 +83,10 @@ class Source(ABC):
     def read(self, index: int) -> tuple[Any, int]:
         """Read one item: a PIL image or a CPU tensor [C, H, W], and its label."""
 
+    def ahead(self, indices: range) -> Callable[[int], tuple[Any, int]]:
+        """Return `read` for these items, each to be read once; their files may have been read."""
+        return self.read
+
     @abstractmethod
     def where(self, index: int) -> str:
         """Say where an item comes from, for error messages: a path, or "item 3 of CIFAR10"."""
