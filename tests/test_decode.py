@@ -409,6 +409,41 @@ def test_threads_give_the_same_pixels(put: Put) -> None:
         assert list(pool.map(lambda path: facts(decode.read(path)), paths)) == expected
 
 
+@pytest.mark.parametrize("name", [*HEALTHY, *all_damaged()])
+def test_what_was_read_before_makes_no_difference(put: Put, name: str) -> None:
+    """With its bytes at hand, a file is read, or refused, in the same words as without."""
+    path = put(name, (HEALTHY | all_damaged())[name])
+    try:
+        expected: object = facts(decode.read(path))
+    except UnreadableError as error:
+        expected = str(error)
+    try:
+        found: object = facts(decode.read(path, data=decode.small_file(path)))
+    except UnreadableError as error:
+        found = str(error)
+    assert found == expected
+
+
+def test_a_plain_jpeg_at_hand_is_not_opened_again(put: Put) -> None:
+    """The bytes that were read before are what is decoded."""
+    path = put("a.jpg", HEALTHY["sub0.jpg"])
+    expected, data = facts(decode.read(path)), decode.small_file(path)
+    Path(path).unlink()
+    assert facts(decode.read(path, data=data)) == expected
+
+
+def test_only_small_files_are_held(put: Put, tmp_path: Path) -> None:
+    """Of what is 64 KiB or longer, missing, or no file with contents, nothing is held."""
+    n_bytes = 64 << 10
+    assert decode.small_file(put("small", bytes(n_bytes - 1))) == bytes(n_bytes - 1)
+    assert decode.small_file(put("large", bytes(n_bytes))) is None
+    assert decode.small_file(tmp_path / "missing") is None
+    assert decode.small_file(tmp_path) is None
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        assert decode.small_file(tmp_path / "pipe") is None
+
+
 def test_no_file_stays_open(put: Put) -> None:
     """A file is closed when its pixels are there, and when it turns out unreadable."""
     for name, data in (HEALTHY | all_damaged()).items():

@@ -152,8 +152,7 @@ def follow(leaves: Sequence[Leaf], source: Source, done: Trace | None = None) ->
     """
     if not source.specs:
         raise DataError(f"{source.name} holds no images; expected at least one.")
-    start = Point(_distinct((Form.from_spec(spec), i) for i, spec in source.specs.items()))
-    points = list(done.points) if done else [start]
+    points = list(done.points) if done else [_start(source)]
     verdicts = (
         [Verdict(*pair) for pair in zip(done.randomness, done.signs, strict=True)] if done else []
     )
@@ -169,6 +168,13 @@ def follow(leaves: Sequence[Leaf], source: Source, done: Trace | None = None) ->
         tuple(verdict.sign for verdict in verdicts),
         next((len(p.images) for p in points if p.images is not None), 0),
     )
+
+
+def _start(source: Source) -> Point:
+    specs: dict[ImageSpec, int] = {}
+    for i, spec in source.specs.items():
+        specs.setdefault(spec, i)
+    return Point(_distinct((Form.from_spec(spec), i) for spec, i in specs.items()))
 
 
 def _ready(leaf: Leaf, points: list[Point], leaves: Sequence[Leaf], source: Source) -> Point:
@@ -244,13 +250,16 @@ def _run_on_blanks(leaf: Leaf, forms: Mapping[Form, int], source: Source) -> dic
     """Run a step on a blank image of each form; of one only where the outcome is not stored."""
     found: dict[Form, int] = {}
     by_type: dict[Form, Form] = {}
+    quick = _quick(leaf.transform)
     for form, item in forms.items():
         any_size = replace(form, shape=(form.shape[0], 0, 0)) if leaf.keeps_geometry else form
         if any_size in by_type:
             output = by_type[any_size]
             output = replace(output, shape=(output.shape[0], *form.shape[1:]))
         else:
-            step, blank = _quick(leaf.transform, form) if found else (leaf.transform, form.blank())
+            is_quick = bool(found) and quick is not leaf.transform
+            blank = _quick_blank(form) if is_quick else form.blank()
+            step = quick if is_quick else leaf.transform
             _, output = _run(leaf, step, blank, source.where(item))
             by_type[any_size] = output
         found.setdefault(output, item)
@@ -259,16 +268,21 @@ def _run_on_blanks(leaf: Leaf, forms: Mapping[Form, int], source: Source) -> dic
     return found
 
 
-def _quick(transform: Any, form: Form) -> tuple[Any, Any]:
-    """A step and a blank image that give the same size at less cost, for sets of many sizes."""
+def _quick(transform: Any) -> Any:
+    """A step that gives the same size as this one at less cost, for sets of many sizes."""
     if not is_resize(transform):
-        return transform, form.blank()
+        return transform
     quick = copy.copy(transform)
     quick.interpolation = InterpolationMode.NEAREST
+    return quick
+
+
+def _quick_blank(form: Form) -> Any:
+    """A blank image for a quick step; of a tensor not even the pixels are needed."""
     if form.takes != "tensor":
-        return quick, form.blank()
+        return form.blank()
     meta = torch.empty(form.shape, dtype=getattr(torch, form.mode), device="meta")
-    return quick, tv_tensors.Image(meta) if form.is_tv_image else meta
+    return tv_tensors.Image(meta) if form.is_tv_image else meta
 
 
 def _run(leaf: Leaf, step: Any, image: Any, where: str) -> tuple[Any, Form]:
