@@ -4,8 +4,9 @@ The loop is `for i in range(len(ds)): store[i] = ds[i][0]` over an `ImageFolder`
 into a float32 store. Every store is compared with it before anything is timed: bit for bit, and for
 `decode="fast"` by the greatest difference, which is printed.
 
-Two sets of photos: about 112 pixels, and about 400×533 (cut from scikit-image's photographs), the
-latter through `Resize(128)` and `CenterCrop(112)`. Or a folder of class folders of your own.
+Three sets of photos: the sample photos of about 140 pixels; the same cut to 112×112 and saved as
+such; and some of about 400×533 (cut from scikit-image's photographs), through `Resize(128)` and
+`CenterCrop(112)`. Or a folder of class folders of your own.
 """
 
 from __future__ import annotations
@@ -102,12 +103,23 @@ def jobs(folder: str | None, is_quick: bool) -> Iterator[list[Job]]:
         yield [Job(folder, folder, 128)]
         return
     with tempfile.TemporaryDirectory(prefix="gpupreload-bench-") as made:
-        large = large_photos.write(Path(made), N_LARGE_QUICK if is_quick else N_LARGE)
+        large = large_photos.write(Path(made) / "large", N_LARGE_QUICK if is_quick else N_LARGE)
         small = gp.sample_photos("val" if is_quick else "train")
         yield [
             Job("the sample photos", str(small), SIDE),
+            Job("photos of 112×112", str(cut(small, Path(made) / "cut")), SIDE),
             Job("photos of about 400×533", str(large), 128),
         ]
+
+
+def cut(root: Path, to: Path) -> Path:
+    """Save the photos of a folder again as JPEG files of exactly the size that is stored."""
+    steps = T.Compose([T.Resize(SIDE), T.CenterCrop(SIDE)])
+    for path, _ in ImageFolder(root).samples:
+        target = to / Path(path).relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        steps(read(path)).save(target, quality=90)
+    return to
 
 
 def compare(job: Job, rounds: int) -> Table:
