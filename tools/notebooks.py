@@ -9,9 +9,10 @@ has really changed:
     python tools/notebooks.py --check               # write nothing; fail where a rebuild would
     python tools/notebooks.py --fresh               # keep nothing: measure every time anew
 
-"The same" means: text is equal after the patterns of tests/notebooks/sanitize.cfg, pictures have
-the same size and nearly the same pixels, and a cell tagged `nbval-ignore-output` has outputs of
-the same kinds. Cells tagged `nbval-skip` are not run.
+"The same" means: text is equal after the patterns of tests/notebooks/sanitize.cfg, and pictures
+have the same size and look alike. A cell tagged `nbval-ignore-output`, which prints or draws what
+was measured, has outputs of the same kinds, and pictures of the same size. Cells tagged
+`nbval-skip` are not run.
 """
 
 from __future__ import annotations
@@ -24,13 +25,19 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Container
+from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
+from functools import partial
+from itertools import zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import numpy as np
 from nbclient import NotebookClient
+from nbclient.exceptions import CellControlSignal, DeadKernelError
 from nbformat import NotebookNode
 from nbval.plugin import coalesce_streams, get_sanitize_patterns
 from PIL import Image
@@ -47,7 +54,17 @@ METADATA = {
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
 SECONDS_PER_CELL = 600
-PIXELS_MAY_DIFFER_BY = 2  # grey levels of 256: decoders and font renderers round differently
+ANSI_COLOR = re.compile(r"\x1b\[[\d;]*m")
+PROCESSES = 2
+PICTURES = ("image/png", "image/jpeg")
+
+# Another processor rounds a pixel to the next grey level, another build of a font renderer smooths
+# the same letters otherwise, and JPEG carries either on to the pixels around. In the means of
+# 16×16 pixels this was at most 1.4 levels for the first, 11 for letters without hinting, and 6
+# for JPEG of another quality; and at least 43 where one word above one photo was missing, or a
+# photo was another one, mirrored, or 3 pixels off.
+BLOCK = 16
+BLOCKS_MAY_DIFFER_BY = 12
 
 
 def main() -> int:
@@ -58,8 +75,31 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="keep no stored output")
     asked = parser.parse_args()
     paths = asked.notebooks or sorted((ROOT / "notebooks").glob("*.ipynb"))
-    changed = [path for path in paths if rebuild(path, write=not asked.check, fresh=asked.fresh)]
-    return 1 if asked.check and changed else 0
+    ready = partial(is_ready, write=not asked.check, fresh=asked.fresh)
+    return 0 if all(outcomes(ready, paths, processes=PROCESSES if asked.check else 1)) else 1
+
+
+def outcomes(ready: Callable[[Path], bool], paths: list[Path], *, processes: int) -> list[bool]:
+    """Ask of each notebook whether it is ready, however many of them are not.
+
+    One after the other where times are stored: those are to be a resting machine's.
+    """
+    if processes == 1:
+        return [ready(path) for path in paths]
+    # kernels of several threads would wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(ready, paths))
+
+
+def is_ready(path: Path, *, write: bool, fresh: bool) -> bool:
+    """Rebuild one notebook; return whether it ran to its end and is stored as it came out."""
+    try:
+        return not rebuild(path, write=write, fresh=fresh) or write
+    except (CellControlSignal, DeadKernelError) as error:
+        what = ANSI_COLOR.sub("", str(error))
+        print(f"{path.name}: {type(error).__name__}: {what}", flush=True)
+        return False
 
 
 def rebuild(path: Path, *, write: bool = True, fresh: bool = False) -> bool:
@@ -67,10 +107,13 @@ def rebuild(path: Path, *, write: bool = True, fresh: bool = False) -> bool:
     text = path.read_text(encoding="utf-8")
     stored = nbformat.reads(text, as_version=4)
     new = tidied(executed(stored, path.parent))
-    kept = new if fresh else with_stored_outputs(new, stored)
+    found = dict.fromkeys(range(len(new.cells)), "") if fresh else differences(new, stored)
+    kept = with_stored_outputs(new, stored, found)
     changed = as_text(kept) != text
     verb = ("changed" if write else "would change") if changed else "unchanged"
-    print(f"{path.name}: {verb}{which_cells(kept, stored) if changed else ''}", flush=True)
+    lines = [f"{path.name}: {verb}{which_cells(kept, stored) if changed else ''}"]
+    lines += [f"  code cell {k + 1}: {what}" for k, what in found.items() if what]
+    print("\n".join(lines), flush=True)
     if changed and write:
         path.write_text(as_text(kept), encoding="utf-8")
     return changed
@@ -117,11 +160,21 @@ def as_text(notebook: NotebookNode) -> str:
     return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
 
 
-def with_stored_outputs(new: NotebookNode, stored: NotebookNode) -> NotebookNode:
-    """Return the new notebook, with the stored outputs of each cell where they say the same."""
+def differences(new: NotebookNode, stored: NotebookNode) -> dict[int, str]:
+    """Say of each code cell that came out otherwise, by its number from 0 on, how it differs."""
+    pairs = zip(code_cells(new), code_cells(tidied(stored)), strict=True)
+    found = {number: difference(cell, old) for number, (cell, old) in enumerate(pairs)}
+    return {number: what for number, what in found.items() if what}
+
+
+def with_stored_outputs(
+    new: NotebookNode, stored: NotebookNode, renewed: Container[int]
+) -> NotebookNode:
+    """Return the new notebook, with the stored outputs of all code cells but those renewed."""
     copy = deepcopy(new)
-    for cell, old in zip(code_cells(copy), code_cells(tidied(stored)), strict=True):
-        if same_outputs(cell, old):
+    pairs = zip(code_cells(copy), code_cells(tidied(stored)), strict=True)
+    for number, (cell, old) in enumerate(pairs):
+        if number not in renewed:
             cell.outputs = old.outputs
             for output in cell.outputs:
                 if output.output_type == "execute_result":
@@ -141,18 +194,20 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def same_outputs(cell: NotebookNode, old: NotebookNode) -> bool:
-    """Whether two runs of a cell said the same."""
+def difference(cell: NotebookNode, old: NotebookNode) -> str:
+    """Say how two runs of a cell differ; nothing where they said the same."""
     a, b = ([o for o in c.outputs if o.get("name") != "stderr"] for c in (cell, old))
     if [kinds(output) for output in a] != [kinds(output) for output in b]:
-        return False
-    if "nbval-ignore-output" in cell.metadata.get("tags", []):
-        return bool(cell.source == old.source)
-    return all(
-        same_value(kind, parts(x)[kind], parts(y)[kind])
-        for x, y in zip(a, b, strict=True)
-        for kind in kinds(x)
-    )
+        return f"has outputs {[kinds(output) for output in a]}"
+    is_measured = "nbval-ignore-output" in cell.metadata.get("tags", [])
+    if is_measured and cell.source != old.source:
+        return "has another source"
+    for x, y in zip(a, b, strict=True):
+        for kind in kinds(x):
+            what = difference_of_values(kind, parts(x)[kind], parts(y)[kind], is_measured)
+            if what:
+                return what
+    return ""
 
 
 def parts(output: NotebookNode) -> dict[str, Any]:
@@ -169,11 +224,15 @@ def kinds(output: NotebookNode) -> list[str]:
     return sorted(parts(output))
 
 
-def same_value(kind: str, new: Any, old: Any) -> bool:
-    """Whether two values of one MIME type say the same."""
-    if kind in ("image/png", "image/jpeg"):
-        return same_picture(new, old)
-    return bool(sanitized(new) == sanitized(old))
+def difference_of_values(kind: str, new: Any, old: Any, is_measured: bool) -> str:
+    """Say how two values of one MIME type differ; of measured ones only pictures' sizes count."""
+    if kind in PICTURES:
+        return difference_of_pictures(new, old, is_measured)
+    if is_measured or sanitized(new) == sanitized(old):
+        return ""
+    lines = zip_longest(sanitized(str(new)).split("\n"), sanitized(str(old)).split("\n"))
+    line, stored = next((pair for pair in lines if pair[0] != pair[1]), (new, old))
+    return f"says {line!r}; stored is {stored!r}"
 
 
 def sanitized(value: Any) -> Any:
@@ -184,13 +243,31 @@ def sanitized(value: Any) -> Any:
     return value
 
 
-def same_picture(new: str, old: str) -> bool:
-    """Whether two base64 pictures have one size and, nearly, the same pixels."""
-    a, b = (
-        np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA"), dtype=np.int16)
-        for data in (new, old)
-    )
-    return a.shape == b.shape and int(np.abs(a - b).max()) <= PIXELS_MAY_DIFFER_BY
+def difference_of_pictures(new: str, old: str, is_measured: bool) -> str:
+    """Say how two base64 pictures differ in size, or by how much in any block of pixels."""
+    a, b = (decoded(data) for data in (new, old))
+    if a.shape != b.shape:
+        return f"draws {a.shape[1]}×{a.shape[0]} pixels; stored are {b.shape[1]}×{b.shape[0]}"
+    apart = np.abs(block_means(a) - block_means(b)).max(axis=-1)
+    if is_measured or apart.max() <= BLOCKS_MAY_DIFFER_BY:
+        return ""
+    row, column = np.unravel_index(apart.argmax(), apart.shape)
+    where = f"{column * BLOCK} from the left and {row * BLOCK} from the top"
+    return f"draws what differs by {apart.max():.0f} grey levels of 256 at the pixel {where}"
+
+
+def decoded(data: str) -> np.ndarray:
+    """The pixels of a base64 picture: float64 [height, width, 4]."""
+    image = Image.open(io.BytesIO(base64.b64decode(data)))
+    return np.asarray(image.convert("RGBA"), dtype=np.float64)
+
+
+def block_means(pixels: np.ndarray) -> np.ndarray:
+    """The means of blocks of pixels, the last ones filled up by repeating the border."""
+    height, width = pixels.shape[:2]
+    filled = np.pad(pixels, ((0, -height % BLOCK), (0, -width % BLOCK), (0, 0)), mode="edge")
+    blocks = filled.reshape(len(filled) // BLOCK, BLOCK, -1, BLOCK, pixels.shape[2])
+    return np.asarray(blocks.mean(axis=(1, 3)))
 
 
 if __name__ == "__main__":

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import nbformat
 import numpy as np
 import pytest
+import torch
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image
+from torch import Tensor
 
-from tools.notebooks import METADATA, as_text, rebuild, same_outputs, sanitized
+import gpupreload as gp
+from tools.notebooks import METADATA, as_text, difference, is_ready, outcomes, rebuild, sanitized
 
 
 def cell(*outputs: NotebookNode, source: str = "1", **metadata: Any) -> NotebookNode:
@@ -28,12 +34,17 @@ def printed(text: str, name: str = "stdout") -> NotebookNode:
     return new_output("stream", name=name, text=text)
 
 
-def picture(level: int, width: int = 4) -> NotebookNode:
-    """A grey PNG, 3 pixels high."""
+def drawn(image: Image.Image) -> NotebookNode:
+    """The output of a cell that draws."""
     file = io.BytesIO()
-    Image.fromarray(np.full((3, width), level, np.uint8)).save(file, "PNG")
+    image.save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
     return new_output("display_data", data={"image/png": data, "text/plain": "<Figure>"})
+
+
+def picture(level: int, width: int = 4) -> NotebookNode:
+    """A grey picture, 3 pixels high."""
+    return drawn(Image.fromarray(np.full((3, width), level, np.uint8)))
 
 
 @pytest.mark.parametrize(
@@ -60,25 +71,89 @@ def test_all_else_is_compared(text: str) -> None:
     assert sanitized(text) == text
 
 
+MEASURED = {"tags": ["nbval-ignore-output"]}
+
+
 @pytest.mark.parametrize(
-    ("a", "b", "same"),
+    ("new", "old", "expected"),
     [
-        (cell(printed("2 images")), cell(printed("2 images")), True),
-        (cell(printed("2 images")), cell(printed("3 images")), False),
-        (cell(printed("in 2 s")), cell(printed("in 3 s")), True),
-        (cell(), cell(printed("2 images")), False),
-        (cell(), cell(printed("a warning", "stderr")), True),
-        (cell(picture(100)), cell(picture(102)), True),
-        (cell(picture(100)), cell(picture(103)), False),
-        (cell(picture(100)), cell(picture(100, width=5)), False),
-        (cell(picture(9), tags=["nbval-ignore-output"]), cell(picture(200)), True),
-        (cell(picture(9), tags=["nbval-ignore-output"]), cell(printed("9")), False),
-        (cell(picture(9), tags=["nbval-ignore-output"]), cell(picture(200), source="2"), False),
+        (cell(printed("2 images")), cell(printed("2 images")), ""),
+        (
+            cell(printed("one\n3 images")),
+            cell(printed("one\n2 images")),
+            "says '3 images'; stored is '2 images'",
+        ),
+        (cell(printed("2")), cell(printed("2\nmore")), "says None; stored is 'more'"),
+        (cell(printed("in 2 s")), cell(printed("in 3 s")), ""),
+        (cell(), cell(printed("2 images")), "has outputs []"),
+        (cell(), cell(printed("a warning", "stderr")), ""),
+        (cell(picture(100)), cell(picture(112)), ""),
+        (
+            cell(picture(100)),
+            cell(picture(113)),
+            "draws what differs by 13 grey levels of 256 at the pixel 0 from the left and "
+            "0 from the top",
+        ),
+        (
+            cell(picture(100)),
+            cell(picture(100, width=5)),
+            "draws 4×3 pixels; stored are 5×3",
+        ),
+        (cell(picture(9), **MEASURED), cell(picture(200)), ""),
+        (
+            cell(picture(9), **MEASURED),
+            cell(picture(9, width=5)),
+            "draws 4×3 pixels; stored are 5×3",
+        ),
+        (cell(printed("9"), **MEASURED), cell(printed("8")), ""),
+        (cell(printed("9"), **MEASURED), cell(picture(9)), "has outputs [['stream']]"),
+        (cell(printed("9"), source="2", **MEASURED), cell(printed("9")), "has another source"),
     ],
 )
-def test_what_is_the_same(a: NotebookNode, b: NotebookNode, same: bool) -> None:
-    """Text is equal but for times, pictures nearly; a cell that is not compared keeps its kinds."""
-    assert same_outputs(a, b) is same
+def test_what_differs(new: NotebookNode, old: NotebookNode, expected: str) -> None:
+    """Text is equal but for times, pictures look alike; what is measured keeps kinds and sizes."""
+    assert difference(new, old) == expected
+
+
+PATCHES = np.random.default_rng(0).integers(0, 256, (4, 3, 8, 8), np.uint8)
+PHOTOS = list(torch.from_numpy(PATCHES.repeat(14, 2).repeat(14, 3)))  # 112×112 pixels
+TITLES = ("cat", "dog", "owl", "newt")
+
+
+def grid(photos: Sequence[Tensor] = PHOTOS, titles: Sequence[str] = TITLES) -> NotebookNode:
+    """A cell that shows four photos with their titles."""
+    figure = gp.show_batch(torch.stack(list(photos)), range(4), titles)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=144)
+    return cell(drawn(Image.open(file)))
+
+
+def test_a_picture_may_be_rounded_otherwise() -> None:
+    """Pixels one grey level off are the same picture, and so are letters without hinting."""
+    rng = np.random.default_rng(1)
+    by_one = [
+        (photo.int() + torch.from_numpy(rng.integers(-1, 2, photo.shape))).clamp(0, 255).byte()
+        for photo in PHOTOS
+    ]
+    assert difference(grid(by_one), grid()) == ""
+    with matplotlib.rc_context({"text.hinting": "none"}):
+        assert difference(grid(), grid()) == ""
+
+
+@pytest.mark.parametrize(
+    ("photos", "titles"),
+    [
+        (PHOTOS, ("cat", "dog", "", "newt")),
+        ([PHOTOS[0], PHOTOS[1], PHOTOS[1], PHOTOS[3]], TITLES),
+        ([*PHOTOS[:3], PHOTOS[3].flip(-1)], TITLES),
+        ([*PHOTOS[:3], PHOTOS[3].roll(3, -1)], TITLES),
+        ([*PHOTOS[:3], (PHOTOS[3].int() - 30).clamp(0, 255).byte()], TITLES),
+    ],
+    ids=["a title is missing", "another photo", "mirrored", "moved by 3 pixels", "darker"],
+)
+def test_a_changed_picture_is_found(photos: list[Tensor], titles: Sequence[str]) -> None:
+    """One of four photos that is another, or one title that is missing, is a difference."""
+    assert difference(grid(photos, titles), grid()).startswith("draws what differs by ")
 
 
 SOURCES = ["import time", "print(f'{time.perf_counter():.9f} s')", "6 * 7", "print('silent');", ""]
@@ -110,9 +185,14 @@ def test_rebuild_runs_keeps_and_renews(path: Path, capsys: pytest.CaptureFixture
     assert as_text(notebook) == first
     assert capsys.readouterr().out.splitlines() == [
         "a.ipynb: changed (outputs of code cells 2, 3, 4)",
+        "  code cell 2: has outputs [['stream']]",
+        "  code cell 3: has outputs [['text/plain']]",
+        "  code cell 4: has outputs [['stream']]",
         "a.ipynb: unchanged",
         "a.ipynb: would change (outputs of code cells 3)",
+        "  code cell 3: says '42'; stored is '43'",
         "a.ipynb: changed (outputs of code cells 3)",
+        "  code cell 3: says '42'; stored is '43'",
     ]
 
 
@@ -124,3 +204,19 @@ def test_an_error_stops_a_rebuild(tmp_path: Path) -> None:
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         rebuild(path)
     assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_check_goes_through_all(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two processes check what is there; one with an error is named, and the rest is checked."""
+    paths = [tmp_path / name for name in ("bad.ipynb", "good.ipynb")]
+    for path, source in zip(paths, ("1 / 0", "x = 1"), strict=True):
+        notebook = new_notebook(cells=[new_code_cell(source, execution_count=1)], metadata=METADATA)
+        path.write_text(as_text(notebook), encoding="utf-8")
+
+    ready = partial(is_ready, write=False, fresh=False)
+    assert outcomes(ready, paths, processes=2) == [False, True]
+
+    said = capfd.readouterr().out
+    assert "bad.ipynb: CellExecutionError: " in said
+    assert "ZeroDivisionError: division by zero" in said
+    assert "good.ipynb: unchanged" in said
