@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 from transform_examples import Make, examples
@@ -16,7 +19,7 @@ import gpupreload as gp
 from gpupreload.catalog import RANDOM
 from gpupreload.explore.knobs import knobs_of
 from gpupreload.explore.markup import Segment, alert, histogram, picture, stacked_bar, status
-from gpupreload.explore.mosaic import BETWEEN_PANELS, GAP, beside, encoded, side_by_side
+from gpupreload.explore.mosaic import BETWEEN_PANELS, GAP, as_stored, beside, encoded, side_by_side
 from gpupreload.explore.pictures import VIEWS, Look, Rendered, View, render
 from gpupreload.explore.recipe import Recipe
 from gpupreload.settings import fingerprint, remade
@@ -297,6 +300,17 @@ def test_small_pictures_are_png(side: int, mime: str, start: bytes) -> None:
     """A small picture is kept to the pixel; a large one is a JPEG, which is quicker."""
     found, data = encoded(np.zeros((side, side, 3), np.uint8))
     assert (found, data[: len(start)]) == (mime, start)
+
+
+def test_a_large_picture_is_stored_small() -> None:
+    """A notebook keeps a photo's pixels within a few levels, in fewer bytes than a widget sends."""
+    wave = np.sin(np.arange(400) / 9)[:, None, None] * np.cos(np.arange(400) / 7)[None, :, None]
+    pixels = (127 + 100 * wave * np.array([1, 0.5, -1])).astype(np.uint8)
+    [(mime, data)] = as_stored(pixels).items()
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+    assert mime == "image/jpeg"
+    assert np.abs(picture.astype(int) - pixels).mean() < 2
+    assert len(base64.b64decode(data)) < len(encoded(pixels)[1])
 
 
 # --- HTML

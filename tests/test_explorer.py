@@ -281,7 +281,7 @@ def test_a_freed_dataset_is_an_error(photo_folder: Path) -> None:
 
 
 def test_where_no_widget_lives_there_is_a_picture(explorer: Explorer) -> None:
-    """The bundle has the widget, a PNG of what is shown, and a short constant text."""
+    """The bundle has the widget, the pixels of what is shown, and a short constant text."""
     bundle = explorer._repr_mimebundle_()
     assert set(bundle) == {
         "application/vnd.jupyter.widget-view+json",

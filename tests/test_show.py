@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import sys
 from pathlib import Path
 
@@ -9,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2 as v2
+from PIL import Image
 from torch import Tensor
 
 import gpupreload as gp
+from gpupreload.figure import new_figure
 from gpupreload.show import to_pictures
 
 MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]
@@ -88,10 +92,28 @@ def test_no_figure_is_left_open(photos: gp.GPUPreloadDataset) -> None:
 
 
 def test_a_figure_draws_itself_in_a_notebook(photos: gp.GPUPreloadDataset) -> None:
-    """Jupyter gets a PNG, and a short text that holds no pixels and no address."""
+    """Jupyter gets one picture of 144 pixels an inch, and a text without pixels or address."""
     figure = gp.show_batch(photos.images)
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    bundle, metadata = figure._repr_mimebundle_()
+    [(kind, size)] = metadata.items()
+    picture = Image.open(io.BytesIO(base64.b64decode(bundle[kind])))
+    inches = figure.get_size_inches()
+    assert bundle == {kind: bundle[kind], "text/plain": repr(figure)}
+    assert picture.size == pytest.approx(inches * 144, abs=1)
+    assert (size["width"], size["height"]) == pytest.approx(inches * 96, abs=1)
     assert repr(figure).startswith("<a picture of ")
+
+
+def test_photos_are_jpeg_and_bars_are_png() -> None:
+    """A notebook keeps the smaller of both files, whose pixels are much the same."""
+    noise = torch.rand((4, 3, 12, 12), generator=torch.Generator().manual_seed(0))
+    clouds = torch.nn.functional.interpolate(noise, size=112, mode="bilinear")
+    bars = new_figure(8, 2)
+    bars.subplots().barh(["disk", "device"], [1, 3])
+    figures = {"image/jpeg": gp.show_batch(clouds), "image/png": bars}
+    for kind, figure in figures.items():
+        bundle, _ = figure._repr_mimebundle_()
+        assert set(bundle) == {kind, "text/plain"}
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from gpupreload.explore.controls import (
     control_of,
 )
 from gpupreload.explore.knobs import knobs_of
-from gpupreload.explore.mosaic import as_png
+from gpupreload.explore.mosaic import as_stored
 from gpupreload.explore.pictures import VIEWS, Look, Rendered, render
 from gpupreload.explore.recipe import Recipe
 
@@ -256,7 +256,7 @@ class Explorer:
         bundle = dict(self.widget._repr_mimebundle_(**kwargs))
         bundle["text/plain"] = repr(self)
         if self._rendered is not None:
-            bundle["image/png"] = as_png(self._rendered.pixels)
+            bundle |= as_stored(self._rendered.pixels)
         return bundle
 
 

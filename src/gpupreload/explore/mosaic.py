@@ -23,22 +23,26 @@ _SMALL = 64  # pixels; smaller photos are enlarged to visible pixels
 _MOST_PIXELS_OF_A_PNG = 100_000
 
 
-def encoded(pixels: Pixels) -> tuple[str, bytes]:
-    """Return uint8 pixels [H, W, 3] as a file: its MIME type and its bytes."""
+def encoded(pixels: Pixels, quality: int = 95) -> tuple[str, bytes]:
+    """Return uint8 pixels [H, W, 3] as a file: its MIME type and its bytes.
+
+    Args:
+        pixels: what is drawn.
+        quality: of a JPEG, 0 to 100.
+    """
     file = io.BytesIO()
     image = Image.fromarray(pixels)
     if image.width * image.height <= _MOST_PIXELS_OF_A_PNG:
         image.save(file, "PNG", compress_level=1)
         return "image/png", file.getvalue()
-    image.save(file, "JPEG", quality=95, subsampling=0)
+    image.save(file, "JPEG", quality=quality, subsampling=0)
     return "image/jpeg", file.getvalue()
 
 
-def as_png(pixels: Pixels) -> str:
-    """Return uint8 pixels [H, W, 3] as a PNG in base64, as a notebook stores it."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
+def as_stored(pixels: Pixels) -> dict[str, str]:
+    """Return uint8 pixels [H, W, 3] in base64 by their MIME type, as a notebook stores them."""
+    mime, data = encoded(pixels, quality=85)
+    return {mime: base64.b64encode(data).decode()}
 
 
 def columns_for(n: int) -> int:

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from gpupreload.explore import markup
 from gpupreload.explore.controls import ChoiceControl, CodeBox, NumberControl, close_all
-from gpupreload.explore.mosaic import as_png
+from gpupreload.explore.mosaic import as_stored
 from gpupreload.explore.planning import Need, code_of_data, some_photos, strip
 from gpupreload.plan import Plan
 from gpupreload.source import Source
@@ -90,7 +90,7 @@ class PlanExplorer:
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and a picture and a line of text for where no widget can live."""
         bundle = dict(self.widget._repr_mimebundle_(**kwargs))
-        return {**bundle, "text/plain": repr(self), "image/png": as_png(self._pixels)}
+        return bundle | as_stored(self._pixels) | {"text/plain": repr(self)}
 
 
 def _classes(plan: Plan) -> str:
