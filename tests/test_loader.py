@@ -234,8 +234,33 @@ def test_epoch_counts_what_was_begun(photos: gp.GPUPreloadDataset) -> None:
     epoch_of(loader)
     assert loader.epoch == 1
     loader.set_epoch(7)
+    batches = iter(loader)
+    assert (loader.epoch, loader.next_epoch) == (7, 8)
+    next(batches)
+    assert (loader.epoch, loader.next_epoch) == (7, 8)
+
+
+def test_an_iterator_that_is_thrown_away_unused_begins_nothing(
+    numbered: gp.GPUPreloadDataset,
+) -> None:
+    """Who only checks that a loader can be gone through, as Lightning does, uses up no epoch."""
+    loader = gp.Loader(numbered, 10, shuffle=True)
+    by_epoch = [torch.cat([images for images, _ in loader]) for _ in range(2)]
+    loader.set_epoch(0)
+    for expected in by_epoch:
+        iter(loader)
+        iter(loader)
+        assert torch.equal(torch.cat([images for images, _ in loader]), expected)
+    assert (loader.epoch, loader.next_epoch) == (1, 2)
+
+    loader.set_epoch(1)
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.load_state_dict(state)
     iter(loader)
-    assert loader.epoch == 7
+    assert loader.next_epoch == 1
+    assert loader.state_dict() == state
+    assert torch.equal(torch.cat([images for images, _ in loader]), by_epoch[1][10:])
 
 
 def test_an_epoch_left_early_is_not_seen_again(numbered: gp.GPUPreloadDataset) -> None:

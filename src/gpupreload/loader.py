@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class Loader:
 
     Every `iter(loader)` begins the next epoch, with its own order and its own draws: functions of
     (seed, epoch), so they are the same in every run, on every device. An epoch that is left early
-    counts as begun.
+    counts as begun; one that no batch was asked of, and whose iterator is gone, begins again.
 
     Args:
         dataset: a `GPUPreloadDataset`, or a `torch.utils.data.Subset` of one.
@@ -132,6 +133,7 @@ class Loader:
         self._next_epoch = 0
         self._progress: Progress | None = None
         self._resumed: Progress | None = None
+        self._begun: Callable[[], Any] = _nothing
         self._check_seed()
 
     @property
@@ -142,7 +144,8 @@ class Loader:
     @property
     def next_epoch(self) -> int:
         """The number of the epoch that the next `iter(loader)` begins, or goes on with."""
-        return self._next_epoch if self._resumed is None else self._resumed.epoch
+        progress = self._resumed or self._unused
+        return self._next_epoch if progress is None else progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next `iter(loader)` begin this epoch; the ones after it count on from there."""
@@ -156,9 +159,22 @@ class Loader:
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         """Begin the next epoch, or go on with the one that was resumed."""
         begun = Progress(self._next_epoch, self.batch_size)
-        self._progress, self._resumed = self._resumed or begun, None
+        self._progress, self._resumed = self._resumed or self._unused or begun, None
         self._next_epoch = self._progress.epoch + 1
-        return self._batches(self._progress)
+        batches = self._batches(self._progress)
+        self._begun = weakref.ref(batches)
+        return batches
+
+    @property
+    def _unused(self) -> Progress | None:
+        """The epoch that was begun last, where its iterator went unused, as by a mere check."""
+        progress = self._progress
+        is_used = progress is None or progress.n_total is not None or self._begun() is not None
+        return None if is_used else progress
+
+    def __getstate__(self) -> dict[str, Any]:
+        # an iterator stays in its process, and memory to be reused is no part of a loader
+        return {**self.__dict__, "_begun": _nothing, "_spare": []}
 
     @property
     def _order(self) -> Order:
@@ -227,7 +243,7 @@ class Loader:
 
     # --- batches
 
-    def _batches(self, progress: Progress) -> Iterator[tuple[Tensor, ...]]:
+    def _batches(self, progress: Progress) -> Generator[tuple[Tensor, ...]]:
         # memory of its own for each epoch that is gone through at a time, in any thread
         try:
             blocks = self._spare.pop()
@@ -294,3 +310,7 @@ class Loader:
         except FreedError:
             return "Loader: its dataset was freed"
         return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"
+
+
+def _nothing() -> None:
+    """What a weak reference gives where there is nothing any more."""
