@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,30 @@ def test_set_epoch_reaches_workers_that_live_on(drawn: gp.GPUPreloadDataset, met
     assert not torch.equal(found[0][0], found[1][0])
     assert not torch.equal(found[3][0], found[0][0])
     assert drawn.images.is_shared() is (method == "spawn")
+
+
+def test_processes_that_train_side_by_side_have_epochs_of_their_own(
+    drawn: gp.GPUPreloadDataset,
+) -> None:
+    """A process forked from one that loaded the images sets an epoch of its own."""
+    drawn.set_epoch(4)
+    expected = [drawn.replay(epoch, range(12)) for epoch in range(6)]
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+
+    def other_process() -> None:
+        torch.set_num_threads(1)
+        begun_with = drawn.epoch
+        drawn.set_epoch(5)
+        answers.put((begun_with, torch.equal(images_of(DataLoader(drawn, 4)), expected[5])))
+
+    child = context.Process(target=other_process)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert answers.get() == (4, True)
+    assert drawn.epoch == 4
+    assert torch.equal(images_of(DataLoader(drawn, 4)), expected[4])
 
 
 def test_workers_cannot_write_into_the_store(plain: gp.GPUPreloadDataset, expected: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -20,18 +21,18 @@ class Clock:
     """The epoch that a dataset is set to, and how often it was read without one.
 
     The epoch is in shared memory, so that the workers of a DataLoader that outlive an epoch see it
-    change.
+    change. Processes that train beside each other, forked from one that had loaded the images, are
+    not to move each other's: the first use in one of them gives it an epoch of its own.
     """
 
     def __init__(self) -> None:
-        with torch.inference_mode(False):  # it will be written to outside of any such mode, too
-            self._epoch = torch.tensor(_NO_EPOCH, device="cpu").share_memory_()
+        self._epoch, self._process = _shared(_NO_EPOCH), os.getpid()
         self._n_reads = [0]
 
     @property
     def epoch(self) -> int | None:
         """The epoch that was set, or None."""
-        epoch = int(self._epoch)
+        epoch = int(self._own_epoch())
         return None if epoch == _NO_EPOCH else epoch
 
     def set(self, epoch: int | None) -> None:
@@ -39,7 +40,7 @@ class Clock:
         number = _NO_EPOCH
         if epoch is not None:
             number = check_epoch(epoch, " or None for fresh draws")
-        self._epoch.fill_(number)
+        self._own_epoch().fill_(number)
 
     def another(self) -> Clock:
         """A clock that is set alike, and by itself from now on; readings are counted together."""
@@ -50,7 +51,7 @@ class Clock:
 
     def rows(self, seed: int, numbers: Tensor) -> Rows:
         """What samples draw from that are read now, by their numbers, int64 [N] on the CPU."""
-        epoch = int(self._epoch)
+        epoch = int(self._own_epoch())
         if epoch == _NO_EPOCH:
             worker = get_worker_info()
             # a DataLoader gives its workers another seed in each epoch, but the same dataset
@@ -59,9 +60,21 @@ class Clock:
             self._n_reads[0] += 1
         return Rows(seed, epoch, numbers, occurrences(numbers))
 
+    def _own_epoch(self) -> Tensor:
+        """The epoch of this process, which its workers share."""
+        if self._process != os.getpid() and get_worker_info() is None:
+            self._epoch, self._process = _shared(int(self._epoch)), os.getpid()
+        return self._epoch
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._epoch.share_memory_()
+
+
+def _shared(epoch: int) -> Tensor:
+    with torch.inference_mode(False):  # it will be written to outside of any such mode, too
+        number: Tensor = torch.tensor(epoch, device="cpu").share_memory_()
+    return number
 
 
 def check_epoch(epoch: Any, otherwise: str = "") -> int:
