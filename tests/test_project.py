@@ -139,13 +139,22 @@ def test_environment_follows_pyproject() -> None:
     assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
 
 
+def included(extras: set[str]) -> set[str]:
+    """These extras, and those that they ask for."""
+    wanted = [one for extra in extras for one in pyproject()["optional-dependencies"][extra]]
+    found = (re.fullmatch(r"gpupreload\[([\w,]+)\]", one) for one in wanted)
+    return extras.union(*(match[1].split(",") for match in found if match is not None))
+
+
 def test_make_follows_pyproject() -> None:
-    """`make` asks for pyproject's Python and installs extras that exist."""
+    """`make` asks for pyproject's Python and installs every extra, itself or within another."""
     makefile, project = read("Makefile"), pyproject()
     [(major, minor)] = re.findall(r"sys\.version_info >= \((\d+), (\d+)\)", makefile)
     assert project["requires-python"] == f">={major}.{minor}"
     extras = ",".join(re.findall(r"'\.\[([\w,]+)\]'", makefile)).split(",")
-    assert sorted(extras) == sorted(project["optional-dependencies"])
+    assert len(extras) == len(set(extras))
+    assert included(set(extras)) == set(project["optional-dependencies"])
+    assert "frameworks" in included({"test"})
 
 
 def targets() -> set[str]:
