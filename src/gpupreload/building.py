@@ -117,10 +117,11 @@ class _Load:
 
     def on_disk(self) -> Built:
         """In a file: the one that is there, or one that is written now."""
-        self.kept.begin(self.plan.steps)
-        contents, unreadable = self._open(), dict[int, str]()
-        if contents is None:
-            contents, unreadable = self._written()
+        unreadable: dict[int, str] = {}
+        with self.kept.in_file(self.plan.steps):
+            contents = self._open()
+            if contents is None:
+                contents, unreadable = self._written()
         shelf = from_file(contents, self.plan.device)
         if not self.kept.is_ours(contents.path):
             # where the system lets it go by name, it is gone when nobody has it open any more

@@ -133,13 +133,18 @@ class Cache:
         """Whether a file is there of this data and once-part."""
         return self._path is not None and self._path.is_file()
 
-    def begin(self, steps: Steps) -> None:
-        """Look for the images in `folder`, and keep them there, although nobody asked for that."""
-        if self._choice.folder is None:
-            self._choice = replace(self._choice, folder=self.folder)
-            self._source_key = key_of_source(self._whole, self._choice.key)
-            self.outcome = "" if self._source_key else _not_used(why_no_key(self._whole))
-            self._use_for(steps)
+    @contextlib.contextmanager
+    def in_file(self, steps: Steps) -> Iterator[None]:
+        """Keep the images in `folder`, although nobody asked for that; one process at a time."""
+        if self._choice.folder is not None:  # then `alone` sees to it
+            yield
+            return
+        self._choice = replace(self._choice, folder=self.folder)
+        self._source_key = key_of_source(self._whole, self._choice.key)
+        self.outcome = "" if self._source_key else _not_used(why_no_key(self._whole))
+        self._use_for(steps)
+        with self.alone():
+            yield
 
     def read(self, images: Tensor, labels: Tensor, workers: int) -> bool:
         """Fill images and labels from the file, if it has them; return whether it had."""
