@@ -3,14 +3,16 @@
     torchrun --nproc-per-node=2 examples/ddp.py
 
 Every process holds all images and trains on its share of each epoch's order. The first one decodes
-them, and the others read what it has kept. With `--shard` each decodes and holds only its share.
-With `--checkpoint FILE` it can be killed at any time, and goes on from there when it is run again.
+them, and the others read what it has kept; with `--no-cache` all decode. With `--shard` each
+decodes and holds only its share. With `--checkpoint FILE` it can be killed at any time, and goes on
+from there when it is run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -34,6 +36,8 @@ STEPS_BETWEEN_CHECKPOINTS = 10
 def main() -> None:
     """Train, evaluate after each epoch, and keep checkpoints."""
     arguments = parsed()
+    if "LOCAL_RANK" not in os.environ:
+        sys.exit("Start it with torchrun: torchrun --nproc-per-node=2 examples/ddp.py")
     has_gpus = torch.cuda.is_available()
     local_rank = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", local_rank) if has_gpus else torch.device("cpu")
@@ -74,7 +78,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("folder", nargs="?", help="class folders; the sample photos if left out")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--checkpoint", type=Path, help="a file to go on from")
-    parser.add_argument("--cache", default=True, help="a folder for decoded images")
+    cache = parser.add_mutually_exclusive_group()
+    cache.add_argument("--cache", default=True, help="a folder for decoded images")
+    cache.add_argument("--no-cache", dest="cache", action="store_false", help="all decode them")
     parser.add_argument("--shard", action="store_true", help="a share of the images each")
     return parser.parse_args()
 

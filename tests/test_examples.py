@@ -43,3 +43,23 @@ def test_ddp_in_two_processes(
     first, second = capsys.readouterr().out.splitlines()
     assert first == "going on in epoch 2"
     assert re.fullmatch(r"epoch 2: \d of 2 right, in 1 batches", second)
+
+    # without a cache, and with a share, which is here all of them
+    monkeypatch.setattr(sys, "argv", [EXAMPLE, str(photo_folder), "--no-cache", "--shard"])
+    runpy.run_path(EXAMPLE, run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r": \d+ of", ": some of", line) for line in lines] == [
+        "epoch 0: some of 12 right, in 1 batches",
+        "epoch 1: some of 12 right, in 1 batches",
+    ]
+
+
+def test_ddp_without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example says how it is started, where it was not started so."""
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(sys, "argv", [EXAMPLE])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(EXAMPLE, run_name="__main__")
+    assert caught.value.code == (
+        "Start it with torchrun: torchrun --nproc-per-node=2 examples/ddp.py"
+    )
