@@ -306,6 +306,27 @@ def test_set_epoch_reaches_workers_that_live_on(drawn: gp.GPUPreloadDataset, met
     assert drawn.images.is_shared() is (method == "spawn")
 
 
+@pytest.mark.parametrize("placement", ["device", "host", "mixed"])
+def test_crops_and_flips_made_while_gathering(photo_folder: Path, placement: Any) -> None:
+    """Batches of a DataLoader are those that `replay` makes step by step, of a subset too."""
+    steps = [v2.Resize((16, 16)), v2.RandomCrop(16, padding=3), v2.RandomHorizontalFlip()]
+    whole = gp.preload(
+        photo_folder,
+        v2.Compose([*steps, v1.ToTensor()]),
+        device="cpu",
+        progress=False,
+        seed=3,
+        placement=placement,
+    )
+    for ours in (whole, whole.subset([7, 3, 3, 11, 0])):
+        ours.set_epoch(2)
+        order = list(range(len(ours)))[::-1]
+        images = images_of(DataLoader(ours, len(ours), sampler=order))
+        occurrence = torch.tensor([int(i == 1 and ours is not whole) for i in order])
+        assert torch.equal(images, ours.replay(2, order, occurrence=occurrence))
+        assert torch.equal(ours[4][0], ours.replay(2, [4])[0])
+
+
 def test_processes_that_train_side_by_side_have_epochs_of_their_own(
     drawn: gp.GPUPreloadDataset,
 ) -> None:

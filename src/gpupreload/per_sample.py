@@ -174,17 +174,28 @@ class PerSample(torch.nn.Module):
         """Run the steps on a batch that stays as it is."""
         if in_one_piece(images) or self.head.is_empty or not images.is_contiguous():
             return self.run(images if self._leaves_input else images.clone(), rows)
+        return self.run_on_rows(images, torch.arange(len(images), device="cpu"), rows)
+
+    def run_on_rows(self, images: Tensor, indices: Tensor, rows: Rows) -> Tensor:
+        """Run the steps on some rows of images, which stay as they are.
+
+        Args:
+            images: [M, C, H, W] on any device, contiguous.
+            indices: int64 [N] on that device: which of them.
+            rows: which samples they are.
+        """
+        if in_one_piece(images) or self.head.is_empty:
+            return self.run(images.index_select(0, indices), rows)
         channels, height, width = images.shape[1:]
         drawn = self.draw(rows, (channels, height, width), images.dtype)
         allocate = partial(host.pool_of_this_thread().empty, dtype=images.dtype)
-        picked = self.pick(
-            picker_of_this_thread(),
-            images,
-            torch.arange(len(images), device="cpu"),
-            drawn,
-            allocate,
-        )
+        picked = self.pick(picker_of_this_thread(), images, indices, drawn, allocate)
         return self.run(picked, rows, drawn=drawn, start=self.head.n_stages)
+
+    @property
+    def draws(self) -> bool:
+        """Whether anything may depend on which samples a batch's rows are."""
+        return self.n_drawing > 0 or self.shows_batches
 
     @property
     def _leaves_input(self) -> bool:

@@ -249,12 +249,17 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
         wanted = torch.as_tensor(indices, dtype=torch.int64, device="cpu")
         wanted = in_range(wanted, len(self))
         store, rows = self.view.store, self.view.rows_of(wanted)
-        images = store.take(rows)
         labels = labels_on_cpu = store.labels_on_cpu.index_select(0, rows)
-        if store.device.type != "cpu":
-            labels = store.labels.index_select(0, rows.to(store.device))
-        numbers = self.view.numbers_of(wanted)
-        images = self._each_batch.run(images, self._clock.rows(self.seed, numbers))
+        on_device = rows if store.device.type == "cpu" else rows.to(store.device)
+        if on_device is not rows:
+            labels = store.labels.index_select(0, on_device)
+        drawn_for = Rows(self.seed, 0, rows)
+        if self._each_batch.draws:
+            drawn_for = self._clock.rows(self.seed, self.view.numbers_of(wanted))
+        if store.rung == "device":
+            images = self._each_batch.run_on_rows(store.images, on_device, drawn_for)
+        else:
+            images = self._each_batch.run(store.take(rows), drawn_for)
         return Fetched(images, labels, labels_on_cpu)
 
     def stored(self, indices: Any) -> Tensor:
