@@ -152,6 +152,28 @@ def test_weighted_sampling_draws_each_copy_anew(drawn: gp.GPUPreloadDataset) -> 
     assert len({image.numpy().tobytes() for image in images}) == 10
 
 
+def test_a_sample_that_comes_again_in_an_epoch_that_was_set(drawn: gp.GPUPreloadDataset) -> None:
+    """Other batches see it as before, whoever read between; one batch, and a Loader, anew."""
+    order = [5, 5, 2, 5, 2, 5]
+    by_epoch = []
+    for epoch in range(2):
+        for ours in (drawn, Subset(drawn, range(12))):
+            drawn.set_epoch(epoch)
+            batches = iter(DataLoader(ours, 2, sampler=order))
+            first = next(batches)[0]
+            preview = drawn[5][0]
+            second, third = (images for images, _ in batches)
+            assert torch.equal(first, drawn.replay(epoch, [5, 5], occurrence=torch.tensor([0, 1])))
+            assert torch.equal(second, drawn.replay(epoch, [2, 5]))
+            assert torch.equal(third, second)
+            assert torch.equal(preview, first[0])
+        by_epoch.append(first)
+    assert not torch.equal(*by_epoch)
+    counted = images_of(gp.Loader(drawn, 2, sampler=order))
+    occurrence = torch.tensor([0, 1, 0, 2, 1, 3])
+    assert torch.equal(counted, drawn.replay(0, order, occurrence=occurrence))
+
+
 def test_batch_samplers(plain: gp.GPUPreloadDataset, expected: Tensor) -> None:
     """Batches may come from a batch sampler, or from the sampler itself."""
     batches = BatchSampler(range(12), 5, drop_last=False)

@@ -223,7 +223,10 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
     def set_epoch(self, epoch: int | None) -> None:
         """Fix the epoch that `ds[i]` and a `DataLoader` draw for; None goes back to fresh draws.
 
-        Until this is called, every reading draws anew. A subset has an epoch of its own.
+        Until this is called, every reading draws anew. A subset has an epoch of its own. A sample
+        that is read again in an epoch looks as before, but for copies in one batch: a reading is a
+        function of the epoch, and a dataset is not told which readings are an epoch's. A `Loader`
+        knows, and draws anew for a sample that it serves again.
         """
         self._clock.set(epoch)
 
