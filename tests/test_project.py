@@ -30,7 +30,7 @@ ORDER = [
     *("outline", "plan", "report", "bar", "pool", "staging", "shortcuts", "filling"),
     *("gpu_decoding", "gaps", "cache_file", "cache_writing", "cache_key", "lock", "cache", "ahead"),
     *("shelves", "building", "store", "check", "fetched", "selection", "view", "clock"),
-    *("floats", "serving", "dataset", "preloading", "order", "blocks", "progress"),
+    *("floats", "holding", "serving", "dataset", "preloading", "order", "blocks", "progress"),
     *("loader_arguments", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
     *("timing", "show", "explore", "photos"),
 ]

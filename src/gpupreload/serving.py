@@ -1,55 +1,44 @@
-"""`ResidentDataset`: a view of a store and the each-batch part, as a `torch.utils.data.Dataset`."""
+"""`ResidentDataset`: images that are held, after the each-batch part of a transform."""
 
 from __future__ import annotations
 
 import operator
 import sys
 from collections.abc import Sequence
-from functools import cached_property
-from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, get_worker_info
+from torch.utils.data import TensorDataset, get_worker_info
 
 from gpupreload.clock import Clock, check_epoch
-from gpupreload.errors import FreedError, LoadingError, TransformError
+from gpupreload.errors import LoadingError, TransformError
 from gpupreload.fetched import Fetched, Item, check_readers
 from gpupreload.floats import float_images
 from gpupreload.functional.levels import mean_and_std
+from gpupreload.holding import HeldDataset
 from gpupreload.per_sample import PerSample
 from gpupreload.plan import once_identity
 from gpupreload.selection import as_positions, in_range, parts_of
-from gpupreload.source import Source, Transform, describe
+from gpupreload.source import Transform, describe
 from gpupreload.stages import Rows
 from gpupreload.steps import Steps, split_transform
-from gpupreload.store import Store
 from gpupreload.view import View
 
 
-class ResidentDataset(Dataset[tuple[Tensor, int]]):
+class ResidentDataset(HeldDataset):
     """What serves images that are on the device already; `GPUPreloadDataset` loads them.
 
     Attributes:
-        classes: the class names, in order of their numbers.
-        class_to_idx: the number of each class by name.
-        samples: (path, label) of each image, or None where there are no paths.
-        imgs: the same, as `ImageFolder` names it too.
+        classes, class_to_idx, samples, imgs: as for `HeldDataset`.
         seed: of the random draws.
         is_seed_drawn: whether that was drawn, for none was given.
         steps: which step runs when, and why; a table.
     """
 
-    classes: list[str]
-    class_to_idx: dict[str, int]
-    samples: list[tuple[str, int]] | None
-    imgs: list[tuple[str, int]] | None
     seed: int
     is_seed_drawn: bool
     steps: Steps
-    _view: View | None
-    _source: Source | None
     _store_size: tuple[int, int] | None
     _transform: Any
     _each_batch: PerSample
@@ -59,59 +48,7 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
         self.steps, self._transform = steps, transform
         self._each_batch = PerSample(steps.each_batch_steps, seed=self.seed)
 
-    # --- what is there
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    @property
-    def view(self) -> View:
-        """Which rows of which store these are; a `FreedError` where they were given back."""
-        if self._view is None:
-            raise FreedError(
-                "this dataset's memory was given back with free(); preload the data again."
-            )
-        return self._view
-
-    @property
-    def store(self) -> Store:
-        """What the images are kept in, with subsets; a `FreedError` where it was given back."""
-        return self.view.store
-
-    @property
-    def images(self) -> Tensor:
-        """The store itself, to be read: the pixels [N, C, H, W], as and where they are kept.
-
-        uint8, or a float type where the once-part cannot be kept in uint8. Writing here would
-        change every later batch. They are on `device`; with placement="host" or "disk" in a tensor
-        on the CPU; with "mixed" in no one tensor, which is a `LoadingError`. Of a subset it is a
-        copy of its images, made at each access.
-        """
-        return self.view.images
-
-    @property
-    def labels(self) -> Tensor:
-        """The labels, int64 [N] on `device`, in the order of the images; to be read."""
-        return self.view.labels
-
-    @property
-    def indices(self) -> Tensor:
-        """The number of each sample in the whole dataset, int64 [N] on the CPU; to be read.
-
-        By this number a sample draws, so that it looks the same in a subset.
-        """
-        return self.view.numbers
-
-    @cached_property
-    def targets(self) -> list[int]:
-        """The labels as a list, as `ImageFolder` keeps them."""
-        targets: list[int] = self.view.labels_on_cpu.tolist()
-        return targets
-
-    @property
-    def device(self) -> torch.device:
-        """Where the images are served."""
-        return self.view.store.device
+    # --- what is done to what it holds
 
     @property
     def each_batch(self) -> PerSample:
@@ -316,38 +253,6 @@ class ResidentDataset(Dataset[tuple[Tensor, int]]):
         that makes floats they are in [0, 1]. Random steps are left out, for they would be frozen.
         """
         return TensorDataset(float_images(self.view, self.steps), self.labels.clone())
-
-    # --- giving back
-
-    def free(self) -> int:
-        """Give the memory back; using the dataset afterwards is a `FreedError`.
-
-        Returns:
-            The bytes given back; 0 where another dataset that shares the store still holds it, such
-            as a subset.
-        """
-        view, self._view = self._view, None
-        return 0 if view is None else view.store.release(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.free()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a source may hold what no other process can use (locks, open files, functions)
-        return {**self.__dict__, "_source": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self._view is not None:
-            self._view.store.hold(self)
 
     def __repr__(self) -> str:
         if self._view is None:
