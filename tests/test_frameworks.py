@@ -1,4 +1,7 @@
-"""Accelerate and Lightning over a preloaded dataset: loaders of torch's and of ours."""
+"""Accelerate and Lightning over a preloaded dataset: loaders of torch's and of ours.
+
+Both are imported in functions: Lightning takes seconds, also where only another file is tested.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms import v2
 
 import gpupreload as gp
@@ -65,16 +63,22 @@ def network() -> nn.Sequential:
 # --- Accelerate
 
 
+def accelerator() -> Any:
+    """Accelerate's way in, on the CPU."""
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=True)
+
+
 def accelerated(loader: Any, n_epochs: int = 2) -> tuple[Seen, list[Tensor]]:
     """Train as Accelerate's own examples do; what the model saw, and its weights."""
-    accelerator = Accelerator(cpu=True)
-    net = network()
-    model, optimizer, batches = accelerator.prepare(net, torch.optim.SGD(net.parameters()), loader)
+    prepared, net = accelerator(), network()
+    model, optimizer, batches = prepared.prepare(net, torch.optim.SGD(net.parameters()), loader)
     seen: Seen = []
     for epoch in range(n_epochs):
         for images, labels in batches:
             optimizer.zero_grad()
-            accelerator.backward(nn.functional.cross_entropy(model(images), labels))
+            prepared.backward(nn.functional.cross_entropy(model(images), labels))
             optimizer.step()
             seen.append((epoch, images.clone(), labels.clone()))
     return seen, [parameter.detach() for parameter in net.parameters()]
@@ -93,18 +97,25 @@ def test_accelerate(train: gp.GPUPreloadDataset, kind: str) -> None:
     )
 
 
+def test_accelerate_over_a_subset(train: gp.GPUPreloadDataset) -> None:
+    """Of a torch Subset the dataset is told no epoch: a sample is drawn anew in each."""
+    seen, _ = accelerated(DataLoader(Subset(train, range(N_IMAGES)), N_IMAGES))
+    (_, first, _), (_, second, _) = seen
+    assert train.epoch is None
+    assert not torch.equal(first, second)
+
+
 def test_accelerate_keeps_the_place_of_a_loader(
     train: gp.GPUPreloadDataset, tmp_path: Path
 ) -> None:
     """A Loader that is registered goes on, after `load_state`, with the batches that were left."""
-    accelerator = Accelerator(cpu=True)
-    loader = gp.Loader(train, BATCH, shuffle=True)
-    accelerator.register_for_checkpointing(loader)
+    prepared, loader = accelerator(), gp.Loader(train, BATCH, shuffle=True)
+    prepared.register_for_checkpointing(loader)
     batches = iter(loader)
     next(batches)
-    accelerator.save_state(str(tmp_path))
+    prepared.save_state(str(tmp_path))
     expected = list(batches)
-    accelerator.load_state(str(tmp_path))
+    prepared.load_state(str(tmp_path))
     for found, left in zip(loader, expected, strict=True):
         assert all(map(torch.equal, found, left))
 
@@ -112,26 +123,31 @@ def test_accelerate_keeps_the_place_of_a_loader(
 # --- Lightning
 
 
-class Module(LightningModule):
-    """Trains the network, and keeps what it saw."""
+def new_module(*, steps_by_hand: bool = False) -> Any:
+    """A module that trains the network, and keeps what it saw; by hand it takes no step."""
+    from pytorch_lightning import LightningModule
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.net, self.seen = network(), Seen()
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.seen = network(), Seen()
+            self.automatic_optimization = not steps_by_hand
 
-    def training_step(self, batch: Any, number: int) -> Tensor:
-        """The loss of one batch."""
-        images, labels = batch
-        self.seen.append((self.current_epoch, images.clone(), labels.clone()))
-        return nn.functional.cross_entropy(self.net(images), labels)
+        def training_step(self, batch: Any, number: int) -> Tensor:
+            images, labels = batch
+            self.seen.append((self.current_epoch, images.clone(), labels.clone()))
+            return nn.functional.cross_entropy(self.net(images), labels)
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Plain gradient descent."""
-        return torch.optim.SGD(self.parameters(), 1e-3)
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 1e-3)
+
+    return Module()
 
 
-def trainer(**settings: Any) -> Trainer:
+def trainer(**settings: Any) -> Any:
     """A quiet trainer on the CPU."""
+    from pytorch_lightning import Trainer
+
     quiet = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )
@@ -139,20 +155,23 @@ def trainer(**settings: Any) -> Trainer:
     return Trainer(**plain | settings)
 
 
-class TellEpoch(Callback):
+def tell_epoch() -> Any:
     """The callback of the README: a plain DataLoader's dataset is told the epoch."""
+    from pytorch_lightning import Callback
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell it."""
-        trainer.train_dataloader.dataset.set_epoch(trainer.current_epoch)
+    class TellEpoch(Callback):
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            trainer.train_dataloader.dataset.set_epoch(trainer.current_epoch)
+
+    return TellEpoch()
 
 
 @pytest.mark.parametrize("kind", ["DataLoader", "Loader"])
 def test_lightning(train: gp.GPUPreloadDataset, kind: str) -> None:
     """Lightning takes both loaders; a callback tells a DataLoader's dataset the epoch."""
     loader = {"DataLoader": DataLoader, "Loader": gp.Loader}[kind](train, BATCH, shuffle=True)
-    module = Module()
-    trainer(callbacks=[TellEpoch()] if kind == "DataLoader" else []).fit(module, loader)
+    module = new_module()
+    trainer(callbacks=[tell_epoch()] if kind == "DataLoader" else []).fit(module, loader)
     assert len(module.seen) == 2 * N_IMAGES // BATCH
     for epoch in range(2):
         check_epoch(train, module.seen, epoch)
@@ -162,7 +181,7 @@ def test_lightning(train: gp.GPUPreloadDataset, kind: str) -> None:
 
 def test_lightning_without_a_callback(train: gp.GPUPreloadDataset) -> None:
     """Where nobody tells the epoch, a sample is drawn anew in each: nothing is frozen."""
-    module = Module()
+    module = new_module()
     trainer().fit(module, DataLoader(train, N_IMAGES))
     (_, first, _), (_, second, _) = module.seen
     assert train.epoch is None
@@ -171,7 +190,9 @@ def test_lightning_without_a_callback(train: gp.GPUPreloadDataset) -> None:
 
 def test_lightning_keeps_the_place_of_a_loader(train: gp.GPUPreloadDataset, tmp_path: Path) -> None:
     """A run that goes on from a checkpoint within an epoch sees the batches that were left."""
-    whole, resumed = Module(), Module()
+    from pytorch_lightning.callbacks import ModelCheckpoint
+
+    whole, resumed = new_module(), new_module()
     each_third = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, every_n_train_steps=3)
     settings: dict[str, Any] = {"callbacks": [each_third], "enable_checkpointing": True}
     trainer(**settings).fit(whole, gp.Loader(train, BATCH, shuffle=True))
@@ -214,18 +235,21 @@ def in_two_processes(work: Work, folder: Path) -> list[Seen]:
 
 def served_by_accelerate(train: gp.GPUPreloadDataset, loader: Any) -> Seen:
     """What one process is served in two epochs, without training."""
+    from accelerate.state import AcceleratorState
+
     AcceleratorState._reset_state(reset_partial_state=True)  # it knows of one process until now
-    accelerator = Accelerator(cpu=True)
-    assert accelerator.num_processes == 2
-    batches = accelerator.prepare(loader)
+    prepared = accelerator()
+    assert prepared.num_processes == 2
+    batches = prepared.prepare(loader)
     return [(e, images.clone(), labels) for e in range(2) for images, labels in batches]
 
 
 def served_by_lightning(train: gp.GPUPreloadDataset, loader: Any) -> Seen:
     """What one process is served in two epochs; without a step back, for the fork's sake."""
-    module = Module()
-    module.automatic_optimization = False
-    callbacks = [TellEpoch()] if isinstance(loader, DataLoader) else []
+    from pytorch_lightning.plugins.environments import TorchElasticEnvironment
+
+    module = new_module(steps_by_hand=True)
+    callbacks = [tell_epoch()] if isinstance(loader, DataLoader) else []
     settings = {"devices": 2, "strategy": "ddp", "plugins": [TorchElasticEnvironment()]}
     trainer(callbacks=callbacks, **settings).fit(module, loader)
     return module.seen
