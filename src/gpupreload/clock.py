@@ -22,7 +22,7 @@ class Clock:
 
     The epoch is in shared memory, so that the workers of a DataLoader that outlive an epoch see it
     change. Processes that train beside each other, forked from one that had loaded the images, are
-    not to move each other's: the first use in one of them gives it an epoch of its own.
+    not to move each other's: one that sets an epoch has one of its own from then on.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Clock:
     @property
     def epoch(self) -> int | None:
         """The epoch that was set, or None."""
-        epoch = int(self._own_epoch())
+        epoch = int(self._epoch)
         return None if epoch == _NO_EPOCH else epoch
 
     def set(self, epoch: int | None) -> None:
@@ -40,7 +40,10 @@ class Clock:
         number = _NO_EPOCH
         if epoch is not None:
             number = check_epoch(epoch, " or None for fresh draws")
-        self._own_epoch().fill_(number)
+        if self._process == os.getpid() or get_worker_info() is not None:
+            self._epoch.fill_(number)
+        else:
+            self._epoch, self._process = _shared(number), os.getpid()
 
     def another(self) -> Clock:
         """A clock that is set alike, and by itself from now on; readings are counted together."""
@@ -51,7 +54,7 @@ class Clock:
 
     def rows(self, seed: int, numbers: Tensor) -> Rows:
         """What samples draw from that are read now, by their numbers, int64 [N] on the CPU."""
-        epoch = int(self._own_epoch())
+        epoch = int(self._epoch)
         if epoch == _NO_EPOCH:
             worker = get_worker_info()
             # a DataLoader gives its workers another seed in each epoch, but the same dataset
@@ -59,12 +62,6 @@ class Clock:
             seed, epoch = draws.key_of(*parts), 0
             self._n_reads[0] += 1
         return Rows(seed, epoch, numbers, occurrences(numbers))
-
-    def _own_epoch(self) -> Tensor:
-        """The epoch of this process, which its workers share."""
-        if self._process != os.getpid() and get_worker_info() is None:
-            self._epoch, self._process = _shared(int(self._epoch)), os.getpid()
-        return self._epoch
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
