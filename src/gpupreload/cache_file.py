@@ -7,7 +7,8 @@ of its own. The images come first, so that they can be written before the rest i
 Images that go to memory are read, not mapped: 55 MiB took 20 ms, checksums verified by two threads,
 where copying them from a map took 26 ms; a map counts as memory of the process while it is read,
 and ends the process when the file is cut short meanwhile, or lost by a network drive. They are
-mapped only where they are to stay in the file: there several processes of a machine share its pages.
+mapped only where they are to stay in the file: there several processes of one machine share its
+pages.
 """
 
 from __future__ import annotations
