@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from gpupreload.placement import WINDOW_BYTES
 from gpupreload.plan import Plan
 from gpupreload.probe import generators_kept
 from gpupreload.shelves import Below, OnDevice, Shelf, from_file
-from gpupreload.source import Source, list_of_unreadable
+from gpupreload.source import Source, list_of_unreadable, picked
 from gpupreload.table import in_units
 
 _CPU = torch.device("cpu")
@@ -91,7 +91,7 @@ class _Load:
         images, labels = self._allocate(self.plan.n_images, device), self._labels()
         unreadable: dict[int, str] = {}
         if not self.kept.read(images, labels, self.workers):
-            unreadable = self._decode(images, labels)
+            unreadable = self._decode_rest(images, labels)
         images, labels = without_rows(images, unreadable), without_rows(labels, unreadable)
         is_below = self.plan.place.rung == "host"
         shelf: Shelf = Below(images, self.plan.device) if is_below else OnDevice(images)
@@ -144,11 +144,59 @@ class _Load:
 
     def _decode(self, images: Tensor | Landing, labels: Tensor) -> dict[int, str]:
         """Fill images and labels; return what could not be read, if that may be left out."""
-        unreadable = _decode_all(
-            self.source, self.plan, images, labels, self.workers, self.progress
-        )
-        if len(unreadable) > (len(labels) - 1 if self.source.skips_unreadable else 0):
+        unreadable = self._decode_all(self.source, images, labels)
+        if self._are_too_many(unreadable):
             raise UnreadableError(list_of_unreadable(list(unreadable.values()), len(labels)))
+        return unreadable
+
+    def _decode_rest(self, images: Tensor, labels: Tensor) -> dict[int, str]:
+        """Decode what no earlier load has left in the cache; leave all there, if this one fails."""
+        missing = self.kept.read_rows(images, labels, self.source, self.workers)
+        if len(missing) == len(labels):
+            unreadable = self._decode_all(self.source, images, labels)
+        else:
+            unreadable = self._decode_some(missing, images, labels)
+        if self._are_too_many(unreadable):
+            text = list_of_unreadable(list(unreadable.values()), len(labels))
+            note = self.kept.keep_rows(images, labels, self.source, list(unreadable))
+            raise UnreadableError(f"{text}\n{note}".rstrip())
+        return unreadable
+
+    def _decode_some(self, missing: list[int], images: Tensor, labels: Tensor) -> dict[int, str]:
+        """Decode some items into their rows; return what could not be read, by index in all."""
+        if not missing:
+            return {}
+        some = picked(self.source, missing, self.source.name)
+        places = torch.tensor(missing, device="cpu")
+        labels_here = torch.empty(len(missing), dtype=torch.int64, device="cpu")
+        found = self._decode_all(some, _Places(images, places), labels_here)
+        labels[places] = labels_here
+        return {missing[i]: why for i, why in found.items()}
+
+    def _are_too_many(self, unreadable: Collection[int]) -> bool:
+        n_allowed = self.plan.n_images - 1 if self.source.skips_unreadable else 0
+        return len(unreadable) > n_allowed
+
+    def _decode_all(
+        self, source: Source, images: Tensor | Landing, labels: Tensor
+    ) -> dict[int, str]:
+        """Fill images and labels; warn where something drew that was found deterministic."""
+        plan = replace(self.plan, n_images=len(labels))
+        n_bytes = plan.n_images * plan.image_bytes + plan.label_bytes
+        with (
+            bar(plan.n_images, n_bytes, "preload", self.progress) as advance,
+            generators_kept() as moved,
+        ):
+            decoding = decoding_of(source, plan, self.workers)
+            unreadable = fill(images, labels, decoding, self.workers, advance)
+            sign = moved()
+        if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
+            warnings.warn(
+                f"{sign} while loading, though every step that ran was found deterministic: a "
+                "step, or the data, draws for some of the images. What it drew is frozen. Mark it "
+                "gp.live(fn).",
+                stacklevel=3,
+            )
         return unreadable
 
     def _labels(self) -> Tensor:
@@ -194,31 +242,6 @@ def chosen(n_images: int, n_on_device: int) -> Tensor:
     return mask
 
 
-def _decode_all(
-    source: Source,
-    plan: Plan,
-    images: Tensor | Landing,
-    labels: Tensor,
-    workers: int,
-    progress: bool,
-) -> dict[int, str]:
-    """Fill images and labels; warn where something drew that was found deterministic."""
-    n_bytes = plan.n_images * plan.image_bytes + plan.label_bytes
-    with (
-        bar(plan.n_images, n_bytes, "preload", progress) as advance,
-        generators_kept() as moved,
-    ):
-        unreadable = fill(images, labels, decoding_of(source, plan, workers), workers, advance)
-        sign = moved()
-    if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
-        warnings.warn(
-            f"{sign} while loading, though every step that ran was found deterministic: a step, or "
-            "the data, draws for some of the images. What it drew is frozen. Mark it gp.live(fn).",
-            stacklevel=3,
-        )
-    return unreadable
-
-
 class _Window:
     """Rows are decoded into a buffer on the host, and taken from there."""
 
@@ -243,6 +266,19 @@ class _ToFile(_Window):
         """Write the rows."""
         gaps = [i - start for i in unreadable if start <= i < stop]
         self._file.add(without_rows(self.rows(start, stop), gaps))
+
+
+class _Places(_Window):
+    """Rows that go to places of their own among others."""
+
+    def __init__(self, images: Tensor, places: Tensor) -> None:
+        super().__init__((len(places), *images.shape[1:]), images.dtype)
+        self._images, self._places = images, places
+
+    def filled(self, start: int, stop: int, unreadable: Collection[int]) -> None:
+        """Put the rows where they belong."""
+        places = self._places[start:stop].to(self._images.device)
+        self._images[places] = self.rows(start, stop).to(self._images.device)
 
 
 class _BothSides(_Window):

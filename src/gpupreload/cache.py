@@ -9,7 +9,7 @@ import os
 import re
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpupreload import cache_file, cache_writing
+from gpupreload import cache_file, cache_writing, kept_rows
 from gpupreload.arguments import CacheChoice, cache_folder
 from gpupreload.cache_file import Contents, UnusableError
 from gpupreload.cache_key import key_of_once, key_of_source, why_no_key
@@ -70,6 +70,7 @@ class Cache:
         self._seen: dict[Path, Contents] = {}
         self._facts_found: dict[str, Any] | None = None
         self._is_written = False
+        self._rows_path: Path | None = None
         self.outcome = ""
         known = None
         if choice.folder is not None:
@@ -104,6 +105,9 @@ class Cache:
             self._path, self.outcome = None, _not_used(why_no_key(steps))
             return
         self._path = self._choice.folder / f"{self._source_key}-{once_key}.safetensors"
+        self._rows_path = kept_rows.path_of(
+            self._choice.folder, self._whole, steps, self._choice.key
+        )
         self.outcome = "Cache: not needed, for these images were in memory already."
 
     @contextlib.contextmanager
@@ -154,6 +158,29 @@ class Cache:
             labels.copy_(contents.labels)
 
         return self._used(fill, in_units(images.nbytes)) is not None
+
+    def read_rows(self, images: Tensor, labels: Tensor, source: Source, workers: int) -> list[int]:
+        """Fill what a load that failed has left; return the numbers of the other rows."""
+        if self._rows_path is None:
+            return list(range(len(images)))
+        missing = kept_rows.read(self._rows_path, images, labels, source, workers)
+        n_images = len(images)
+        if len(missing) < n_images:
+            n_found = f"{n_images - len(missing):,} of {n_images:,}"
+            self.outcome += f" {n_found} images came from an earlier load that failed."
+        return missing
+
+    def keep_rows(
+        self, images: Tensor, labels: Tensor, source: Source, unreadable: Sequence[int]
+    ) -> str:
+        """Keep what was decoded before a load failed; return what to say of it, as a sentence."""
+        if self._rows_path is None or len(unreadable) == len(images):
+            return ""
+        try:
+            kept_rows.write(self._rows_path, images, labels, source, unreadable)
+        except OSError as error:
+            return f"The others cannot be kept in the cache: {error.strerror or error}."
+        return "The others are kept in the cache: with it, the next preload decodes only these."
 
     def open(self, shape: tuple[int, ...], dtype: torch.dtype, workers: int) -> Contents | None:
         """Verify the file, if it has such images; return what it holds, or None."""
@@ -206,6 +233,9 @@ class Cache:
             warnings.warn(f"{why} The images are loaded all the same.", stacklevel=2)
             return
         self.was_written(self._path)
+        if self._rows_path is not None:
+            with contextlib.suppress(OSError):
+                self._rows_path.unlink()
 
     def was_written(self, path: Path) -> None:
         """Say in `outcome` what stands in the folder."""

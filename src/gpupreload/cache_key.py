@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Hashable, Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -16,7 +17,7 @@ from PIL import ImageFile, features
 from gpupreload.parts import Step, Steps
 from gpupreload.plan import once_identity
 from gpupreload.settings import ByIdentity, fingerprint, is_portable, name_of
-from gpupreload.source import Source
+from gpupreload.source import Portable, Source
 
 # raised whenever a file of an older version would be read wrongly
 FORMAT = 1
@@ -39,12 +40,30 @@ def key_of_source(source: Source, cache_key: str | None) -> str | None:
     found = source.portable()
     if found is None or (found.loader is not None and cache_key is None):
         return None
-    # of a loader cache_key says what it does
-    options = (*found.options, found.loader is not None)
+    options = (*_options(found), found.skips_unreadable)
     paths = [path for path, _ in source.samples or ()]
     contents = (_contents(path) for path in paths[:: max(1, len(paths) // _N_READ)])
     parts = (*_versions(), str(cache_key), repr(options), found.files, *contents)
     return _digest(parts)
+
+
+def key_of_reading(source: Source, cache_key: str | None) -> str | None:
+    """Return 32 hexadecimal digits that stand for a folder and how its files are read.
+
+    What the files are does not count, nor what becomes of those that cannot be read.
+
+    Returns:
+        None as for `key_of_source`.
+    """
+    found = source.portable()
+    if found is None or (found.loader is not None and cache_key is None):
+        return None
+    return _digest((*_versions(), "rows", str(cache_key), repr(_options(found)), found.root))
+
+
+def _options(found: Portable) -> tuple[Any, ...]:
+    # of a loader cache_key says what it does
+    return (*found.options, found.loader is not None)
 
 
 def key_of_once(steps: Steps, cache_key: str | None) -> str | None:

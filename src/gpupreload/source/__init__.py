@@ -12,7 +12,7 @@ from torchvision.datasets import DatasetFolder
 from gpupreload.errors import ArgumentError
 from gpupreload.source.datasets import DatasetSource, SubsetSource
 from gpupreload.source.files import FolderSource, list_of_unreadable, own_loader
-from gpupreload.source.interface import Source, Transform
+from gpupreload.source.interface import Portable, Source, Transform
 from gpupreload.source.options import FolderOptions, ReadingOptions
 from gpupreload.source.reading import Reading
 from gpupreload.source.spec import ImageSpec, describe
@@ -20,6 +20,7 @@ from gpupreload.source.spec import ImageSpec, describe
 __all__ = [
     "FolderOptions",
     "ImageSpec",
+    "Portable",
     "Source",
     "Transform",
     "describe",

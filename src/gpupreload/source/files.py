@@ -265,8 +265,9 @@ class FolderSource(Source):
             for (path, _), label, facts in zip(self.samples, self.targets, self._facts, strict=True)
         )
         options = self.reading.options
-        how = (options.mode, options.exif_orientation, self.skips_unreadable, self.decoder)
-        return Portable(files, how, self.reading.loader)
+        how = (options.mode, options.exif_orientation, self.decoder)
+        root = os.path.realpath(self._root)
+        return Portable(files, how, root, self.skips_unreadable, self.reading.loader)
 
     def facts(self) -> dict[str, Any]:
         """The distinct specs, each with the first file that has it, and the remarks."""

@@ -26,11 +26,15 @@ class Portable:
     Attributes:
         files: of each file its path below the folder, size, time of change and label.
         options: how the files are read.
+        root: the folder.
+        skips_unreadable: whether files that cannot be read are left out.
         loader: the caller's own, of which nothing is known; None without one.
     """
 
     files: str
     options: tuple[Any, ...]
+    root: str = ""
+    skips_unreadable: bool = False
     loader: Callable[[str], Any] | None = None
 
 
