@@ -35,6 +35,12 @@ TRANSFORMS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_store_left() -> None:
+    """A caught error keeps the test's datasets alive in a cycle, and their stores are shared."""
+    gc.collect()
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """A folder for files of images, not there yet."""
