@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Hashable, Iterable
 from importlib.metadata import version
@@ -24,6 +25,9 @@ FORMAT = 1
 # of the files, read whole: folders whose files agree in name, size and time, as those from an
 # archive may, are told apart
 _N_READ = 8
+
+# looked up among all that is installed, which takes a millisecond
+_installed = functools.cache(version)
 
 
 def key_of_source(source: Source, cache_key: str | None) -> str | None:
@@ -112,7 +116,7 @@ def _versions() -> tuple[str, ...]:
         f"torchvision {torchvision.__version__}",
         f"numpy {np.__version__}",
         f"pillow {PIL.__version__}",
-        f"simplejpeg {version('simplejpeg')}",
+        f"simplejpeg {_installed('simplejpeg')}",
         *(f"{name} {features.version(name)}" for name in ("libjpeg_turbo", "libtiff", "webp")),
         f"truncated files {'allowed' if ImageFile.LOAD_TRUNCATED_IMAGES else 'refused'}",
     )

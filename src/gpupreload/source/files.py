@@ -164,7 +164,7 @@ class FolderSource(Source):
         """The file's path."""
         return printable(self.samples[index][0])
 
-    @property
+    @cached_property
     def n_labels(self) -> int:
         """Labels are below this number; what a `target_transform` makes of them is not known."""
         if self._target_transform is not None:
