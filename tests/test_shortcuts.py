@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torchvision.transforms as v1
 import zoo
 from PIL import Image
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import InterpolationMode, v2
 
+import gpupreload as gp
+from gpupreload import decode
 from gpupreload.shortcuts import CropOfPixels, ResizeBySize, shortened
 
+STEPS = v2.Compose([v2.Resize(16), v2.CenterCrop(16), v2.PILToTensor()])
 PIL_FILTERS = [mode for mode in InterpolationMode if mode != InterpolationMode.NEAREST_EXACT]
 
 
@@ -83,3 +90,52 @@ def test_which_steps_are_shortened() -> None:
     assert shortened([crop, mine, exact, abs]) == [crop, mine, exact, abs]
     assert shortened([odd]) == [odd]
     assert [type(step) for step in shortened([resize, crop])] == [ResizeBySize, CropOfPixels]
+
+
+# --- files read ahead of their decoding
+
+
+@pytest.mark.parametrize(("side", "n_ahead"), [(60, 40), (500, 0)])
+def test_small_photos_are_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, n_ahead: int
+) -> None:
+    """Each file of a set of small photos is read once before decoding, others only then."""
+    names: list[str] = []
+    small_file = decode.small_file
+
+    def noting(path: str) -> bytes | None:
+        names.append(path)
+        return small_file(path)
+
+    monkeypatch.setattr(decode, "small_file", noting)
+    root = photos(tmp_path, side)
+    with gp.preload(root, STEPS, device="cpu", progress=False, workers=3) as ours:
+        assert len(names) == len(set(names)) == n_ahead
+        assert ours.images.equal(torch.stack([image for image, _ in ImageFolder(root, STEPS)]))
+
+
+def test_nobody_waits_long_for_a_slow_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one thread reads files that come slowly, others read theirs."""
+    reading, both = threading.Semaphore(0), threading.Barrier(2)
+    small_file = decode.small_file
+
+    def slow(path: str) -> bytes | None:
+        if reading.acquire(blocking=False):
+            both.wait(60)  # broken where only one thread comes here
+        return small_file(path)
+
+    for _ in range(2):
+        reading.release()
+    monkeypatch.setattr(decode, "small_file", slow)
+    gp.preload(photos(tmp_path, 30), STEPS, device="cpu", progress=False, workers=2).free()
+
+
+def photos(root: Path, side: int) -> Path:
+    """Forty photos, the last of which is as large as is said."""
+    (root / "a").mkdir()
+    for k in range(40):
+        zoo.picture("RGB", 24, 20 + k % 5).rotate(9 * k).save(root / "a" / f"{k:02}.jpg")
+    zoo.picture("RGB", side, side).save(root / "a" / "39.jpg")
+    return root
