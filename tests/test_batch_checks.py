@@ -8,9 +8,11 @@ import pytest
 import torch
 import torchvision.transforms.v2 as v2
 from torch import Tensor
+from torch.utils.data import Dataset
 from torchvision import transforms as v1
 
 import gpupreload as gp
+from gpupreload.settings import name_of
 
 FLIP = v2.RandomHorizontalFlip()
 UINT8 = torch.zeros(2, 3, 8, 9, dtype=torch.uint8)
@@ -46,6 +48,14 @@ BATCHES: list[tuple[Any, str]] = [
         UINT8.bool(),
         "images is a torch.bool tensor of shape (2, 3, 8, 9); expected uint8 (0 to 255) or "
         "floats (0 to 1). Convert it with images.to(torch.uint8).",
+    ),
+]
+
+BATCHES += [
+    (
+        UINT8[:, :0],
+        "images is a torch.uint8 tensor of shape (2, 0, 8, 9); expected images of one pixel or "
+        "more, and one channel or more. Look at how the batch was cut.",
     ),
 ]
 
@@ -261,3 +271,151 @@ def test_a_fill_of_other_channels_is_refused() -> None:
         "fill is [1.0, 2.0, 3.0], of 3 values, but the images have 1 channels. Give one number, or "
         "one for each channel."
     )
+
+
+FLOATING = v2.ToDtype(torch.float32, scale=True)
+NOT_FOR_THESE = [
+    (
+        v2.Normalize([0.5], [0.2]),
+        UINT8,
+        "Normalize(mean=[0.5], std=[0.2]) got torch.uint8 images; expected floats. Put "
+        "v2.ToDtype(torch.float32, scale=True) before it.",
+    ),
+    (
+        [FLOATING, v1.Normalize((0.5, 0.4), (0.2, 0.2))],
+        UINT8,
+        "Normalize(mean=(0.5, 0.4), std=(0.2, 0.2)) has 2 numbers in mean, but the images have 3 "
+        "channels. Give one number for each channel, or one for all.",
+    ),
+    (
+        v1.Normalize([0.5] * 3, [0.2]),
+        FLOATS[:, :1],
+        "Normalize(mean=[0.5, 0.5, 0.5], std=[0.2]) has 3 numbers in mean, but the images have 1 "
+        "channel. Give one number for each channel, or one for all.",
+    ),
+    (
+        v2.RandomOrder([v2.Normalize([0.5], [0.2])]),
+        UINT8,
+        "Normalize(mean=[0.5], std=[0.2]) got torch.uint8 images; expected floats. Put "
+        "v2.ToDtype(torch.float32, scale=True) before it.",
+    ),
+    (
+        v2.RandomApply([v2.Normalize([0.5] * 3, [0.2] * 3)]),
+        FLOATS[:, :1],
+        "RandomApply gives some images the shape (3, 8, 9) and others (1, 8, 9); the images of a "
+        "batch need one. Put a step at the end of each way that gives it, such as "
+        "v2.CenterCrop(112).",
+    ),
+    (
+        v2.ConvertImageDtype(torch.int32),
+        FLOATS,
+        "ConvertImageDtype(dtype=torch.int32) raised RuntimeError: The conversion from "
+        "torch.float32 to torch.int32 cannot be performed safely.",
+    ),
+    (
+        v2.RandomCrop(8, padding=1, fill=300),
+        UINT8,
+        "fill is 300.0, but the images are uint8; expected a colour from 0 to 255. Give another "
+        "fill, or put the step after the one that makes floats.",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("transform", "images", "expected"), NOT_FOR_THESE, ids=lambda x: str(x)[:40]
+)
+def test_a_step_that_fails_with_these_images_is_named(
+    transform: Any, images: Tensor, expected: str
+) -> None:
+    """What torchvision's own functions would fail with inside is said with the step's name."""
+    assert message(transform, images) == expected
+
+
+P = "expected a probability, from 0 to 1"
+UNUSABLE = [
+    (v1.RandomHorizontalFlip(p="often"), "has p='often'; expected a number"),
+    (v1.RandomVerticalFlip(p=float("nan")), f"has p=nan; {P}"),
+    (v2.RandomSolarize(None), "has threshold=None; expected a number"),
+    (
+        v1.RandomResizedCrop(3, scale=(0.1, 0.2, 0.3)),
+        "has scale=(0.1, 0.2, 0.3); expected 2 numbers",
+    ),
+    (
+        v2.RandomCrop(-1),
+        "has size=(-1, -1); expected whole numbers of lines and columns, 1 or more",
+    ),
+    (v1.RandomRotation(3, center=("a", "b")), "has center=('a', 'b'); expected 2 numbers"),
+    (v1.RandomAffine(3, fill="red"), "has fill='red'; expected a number, or one for each channel"),
+    (
+        v1.RandomErasing(value=(1, "a")),
+        "has value=(1, 'a'); expected a number, or one for each channel",
+    ),
+    (
+        v1.ElasticTransform(sigma=float("inf")),
+        "has sigma=[inf, inf]; expected two finite numbers above 0, or two of 0",
+    ),
+    (v1.RandAugment(num_ops=2.5), "has num_ops=2.5; expected a whole number, 0 or more"),
+    (v1.RandAugment(magnitude=31), "has magnitude=31; expected a whole number from -31 to 30"),
+    (
+        v2.TrivialAugmentWide(num_magnitude_bins="x"),
+        "has num_magnitude_bins='x'; expected a whole number, 1 or more",
+    ),
+    (v2.AugMix(chain_depth=1.5), "has chain_depth=1.5; expected a whole number"),
+    (v1.AugMix(alpha=0.0), "has alpha=0.0; expected a finite number above 0"),
+    (
+        v1.RandomChoice([FLIP, FLIP], p=[0, 0]),
+        "has p=[0, 0]; expected finite numbers of 0 or more, and one above 0",
+    ),
+    (v1.RandomChoice([FLIP, FLIP], p=[1]), "has p=[1]; expected 2 numbers"),
+    (v2.Normalize([], [1.0]), "has mean=[]; expected a number for each channel"),
+    (
+        v1.Normalize([0.5], [0.0]),
+        "has std=[0.0]; expected a number for each channel, none of them 0",
+    ),
+    (v2.Normalize([0.5] * 3, [0.1] * 2), "has 3 means and 2 standard deviations; expected as many"),
+    (
+        v1.ConvertImageDtype("float32"),
+        "has dtype='float32'; expected a dtype of images, such as torch.float32",
+    ),
+    (
+        v2.RandomApply([v2.JPEG(50), v2.RandomPosterize(9)]),
+        "holds RandomPosterize(9, p=0.5), which has bits=9; expected a whole number from 0 to 8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("transform", "reason"), UNUSABLE, ids=lambda x: str(x)[:40])
+def test_settings_that_cannot_work_are_refused_at_once(transform: Any, reason: str) -> None:
+    """What the settings alone tell is said before there is a batch, with the setting's name."""
+    with pytest.raises(gp.TransformError) as caught:
+        gp.per_sample([FLIP, transform])
+    assert str(caught.value) == f"{name_of(transform)} cannot be used here: it {reason}."
+
+
+def test_a_dataset_refuses_settings_before_it_loads() -> None:
+    """What no batch could be drawn for is an error before the images are decoded."""
+    calls = []
+
+    class Photos(Dataset[tuple[Tensor, int]]):
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> tuple[Tensor, int]:
+            calls.append(index)
+            return UINT8[0], 0
+
+    seldom = v2.RandomErasing(p=1e-9, value=(1, 2))
+    with pytest.raises(gp.TransformError) as caught:
+        gp.preload(Photos(), seldom, device="cpu", progress=False)
+    assert "writes 2 values, but the images have 3 channels" in str(caught.value)
+    assert len(calls) < 100
+
+
+def test_a_device_without_memory_says_so_itself() -> None:
+    """Who looks for a batch size that fits can catch torch's own error."""
+
+    def fill_it(batch: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("no memory")
+
+    with pytest.raises(torch.OutOfMemoryError, match="no memory"):
+        gp.per_sample(gp.batched(fill_it))(UINT8)

@@ -97,7 +97,7 @@ def test_mean_and_std_are_those_of_the_last_normalize() -> None:
 
 def test_a_subclass_is_not_taken_for_torchvisions_step(images: Tensor) -> None:
     """Only torchvision's own classes are known to be pixelwise: a subclass may do anything."""
-    from gpupreload.functional.levels import is_pixelwise
+    from gpupreload.functional.pixelwise import is_pixelwise
 
     class Mine(v2.Normalize):
         pass

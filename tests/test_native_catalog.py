@@ -17,9 +17,10 @@ from gpupreload.native.catalog import native_of, why_not_native
 SUBCLASS = type("Subclass", (v2.RandomInvert,), {})
 ITS_OWN = "is a function of its own, which only runs on one image at a time"
 ITS_OWN_SIZE = "gives each image a size of its own"
-NOT_FOR_TENSORS = "which torchvision does not have for tensors"
-REFUSED = "which torchvision refuses"
+WARPING = "one that torchvision has for tensors: nearest, bilinear"
 JPEG = "encodes and decodes each image by itself"
+A_RANGE = "two finite numbers, the lower one first"
+WEIGHTS = "finite numbers of 0 or more, and one above 0"
 
 NOT_NATIVE = [
     (
@@ -28,13 +29,13 @@ NOT_NATIVE = [
     ),
     (
         v2.RandomAffine(3, interpolation="bicubic"),
-        f"has interpolation='bicubic', {NOT_FOR_TENSORS}",
+        f"has interpolation='bicubic'; expected {WARPING}",
     ),
     (
         v1.RandomPerspective(interpolation=v1.InterpolationMode.HAMMING),
-        f"has interpolation='hamming', {NOT_FOR_TENSORS}",
+        f"has interpolation='hamming'; expected {WARPING}",
     ),
-    (v2.ElasticTransform(interpolation=9), f"has interpolation=9, {NOT_FOR_TENSORS}"),
+    (v2.ElasticTransform(interpolation=9), f"has interpolation=9; expected {WARPING}"),
     (
         v2.RandomResizedCrop(3, interpolation=1),
         "has interpolation='lanczos', which is calculated for each image alone",
@@ -44,24 +45,34 @@ NOT_NATIVE = [
         f"has fill={{{tv_tensors.Image!r}: 1.0}}, and not one number or one for each channel",
     ),
     (v2.RandomCrop(3, padding=-1), "has padding=[-1, -1, -1, -1], which cuts pixels off"),
-    (v1.RandomCrop(3, padding=[1, 2, 3]), f"has padding=[1, 2, 3], {REFUSED}"),
+    (
+        v1.RandomCrop(3, padding=[1, 2, 3]),
+        "has padding=[1, 2, 3]; expected a whole number of pixels, or 2 or 4 of them",
+    ),
     (
         v2.RandomResizedCrop(3, scale=(0.1, float("nan"))),
-        f"draws scale between 0.1 and nan, {REFUSED}",
+        f"has scale=(0.1, nan); expected {A_RANGE}",
     ),
     (
         v2.RandomResizedCrop(3, ratio=(0, 1)),
-        "has ratio=0.0, whose logarithm torchvision cannot draw from",
+        "has ratio=(0, 1); expected numbers above 0, between whose logarithms torchvision draws",
     ),
-    (v2.ElasticTransform(sigma=(0.0, 2.0)), f"has sigma=[0.0, 2.0], {REFUSED}"),
-    (v1.RandomPerspective(distortion_scale=-1), f"has distortion_scale=-1.0, {REFUSED}"),
-    (v2.RandomAffine(1, scale=(2, 1)), f"draws scale between 2 and 1, {REFUSED}"),
-    (v2.RandomPosterize(9), f"has bits=9, {REFUSED}"),
-    (v1.RandomAdjustSharpness(-1), f"has sharpness_factor=-1.0, {REFUSED}"),
-    (v2.GaussianNoise(sigma=-0.1), f"has sigma=-0.1, {REFUSED}"),
+    (
+        v2.ElasticTransform(sigma=(0.0, 2.0)),
+        "has sigma=[0.0, 2.0]; expected two finite numbers above 0, or two of 0",
+    ),
+    (
+        v1.RandomPerspective(distortion_scale=-1),
+        "has distortion_scale=-1; expected a number from 0 to 1",
+    ),
+    (v2.RandomAffine(1, scale=(2, 1)), f"has scale=(2, 1); expected {A_RANGE}"),
+    (v2.RandomPosterize(9), "has bits=9; expected a whole number from 0 to 8"),
+    (v1.RandomAdjustSharpness(-1), "has sharpness_factor=-1; expected a number, 0 or more"),
+    (v2.GaussianNoise(sigma=-0.1), "has sigma=-0.1; expected a number, 0 or more"),
     (
         v2.RandomPhotometricDistort(hue=(-0.6, 0)),
-        "has factors outside the ranges that torchvision allows",
+        "has brightness=(0.875, 1.125), contrast=(0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.6, 0); "
+        "expected a hue from -0.5 to 0.5, and the others 0 or more",
     ),
     (v2.JPEG((40, 50)), JPEG),
     (v2.ScaleJitter((3, 3)), ITS_OWN_SIZE),
@@ -84,8 +95,8 @@ NOT_NATIVE = [
     (v2.RandomApply([abs]), f"holds abs, which {ITS_OWN}"),
     (v2.Lambda(abs), ITS_OWN),
     (SUBCLASS(), ITS_OWN),
-    (v1.RandomChoice([v1.RandomInvert()], p=[0]), f"has p=[0], {REFUSED}"),
-    (v1.RandomChoice([]), f"has p=None, {REFUSED}"),
+    (v1.RandomChoice([v1.RandomInvert()], p=[0]), f"has p=[0]; expected {WEIGHTS}"),
+    (v1.RandomChoice([]), "holds no steps; expected one or more"),
 ]
 
 

@@ -24,7 +24,7 @@ PACKAGE = ROOT / "src" / "gpupreload"
 ORDER = [
     *("errors", "table", "user_cache", "let_go", "host", "tree", "wrong_folder", "folder"),
     *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "placement", "cover"),
-    *("catalog", "fast", "settings", "leaves", "probe", "made_up", "trace", "refusals"),
+    *("catalog", "fast", "settings", "calling", "leaves", "probe", "made_up", "trace", "refusals"),
     *("division", "parts", "steps", "splitmix", "draws", "functional", "native", "stages"),
     *("one_pass", "chains", "batch_checks", "per_sample", "ranks", "arguments", "resident"),
     *("outline", "plan", "report", "bar", "pool", "staging", "shortcuts", "filling"),

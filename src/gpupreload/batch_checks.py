@@ -28,6 +28,11 @@ def check_batch(images: Any) -> None:
             f"images is {describe(images)}; expected uint8 (0 to 255) or floats (0 to 1). "
             "Convert it with images.to(torch.uint8)."
         )
+    if 0 in images.shape[1:]:
+        raise ArgumentError(
+            f"images is {describe(images)}; expected images of one pixel or more, and one channel "
+            "or more. Look at how the batch was cut."
+        )
     if images.requires_grad and torch.is_grad_enabled():
         raise ArgumentError(
             f"images is {describe(images)} that requires a gradient; expected one that does not, "

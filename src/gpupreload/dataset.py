@@ -21,6 +21,7 @@ from gpupreload.ranks import Shard
 from gpupreload.report import report_on, show
 from gpupreload.serving import ResidentDataset
 from gpupreload.source import FolderOptions, Source, open_source, picked
+from gpupreload.stages import no_rows
 from gpupreload.steps import Steps, split_explicit, split_transform
 from gpupreload.store import load
 from gpupreload.view import View
@@ -93,6 +94,7 @@ class GPUPreloadDataset(ResidentDataset):
             device, seed, workers, progress, cache, cache_key, placement=placement
         )
         check_decode(folder.get("decode"), settings.device)
+        self.seed, self.is_seed_drawn = settings.seed, settings.is_seed_drawn
         kept = Cache(settings.cache, open_source(data_root, **folder))
         first = own_transform(kept.source, deterministic_transform)
 
@@ -101,8 +103,8 @@ class GPUPreloadDataset(ResidentDataset):
 
         with generators_kept():  # data of the caller's own may draw, or seed, while they are read
             steps = kept.divided(split)
-            self._load(kept, steps, settings, allow_frozen=allow_frozen)
-        self._use(steps, [part for part in (first, train_aug) if part is not None])
+            self._use(steps, [part for part in (first, train_aug) if part is not None])
+            self._load(kept, settings, allow_frozen=allow_frozen)
 
     @classmethod
     def _preloaded(
@@ -113,6 +115,7 @@ class GPUPreloadDataset(ResidentDataset):
         settings: Settings,
     ) -> Self:
         self = cls.__new__(cls)
+        self.seed, self.is_seed_drawn = settings.seed, settings.is_seed_drawn
         shard = None if settings.shard is None else Shard(*settings.shard, len(source))
         kept = Cache(settings.cache, source if shard is None else _dealt(source, shard))
         transform = own_transform(source, transform)
@@ -124,8 +127,8 @@ class GPUPreloadDataset(ResidentDataset):
 
         with generators_kept():
             steps = kept.divided(split)
-            self._load(kept, steps, settings, shard)
-        self._use(steps, transform)
+            self._use(steps, transform)
+            self._load(kept, settings, shard)
         self._source = self._source if shard is None else source
         self._store_size = store_size
         return self
@@ -133,24 +136,24 @@ class GPUPreloadDataset(ResidentDataset):
     def _load(
         self,
         kept: Cache,
-        steps: Steps,
         settings: Settings,
         shard: Shard | None = None,
         *,
         allow_frozen: bool = False,
     ) -> None:
-        self.seed, self.is_seed_drawn = settings.seed, settings.is_seed_drawn
         workers, progress = settings.workers, settings.progress
         with letting_go(), kept.alone():
             plan = make_plan(
                 kept.source,
-                steps,
+                self.steps,
                 settings.device,
                 allow_frozen=allow_frozen,
                 placement=settings.placement,
                 folder=kept.folder,
                 has_file=kept.has_file,
             )
+            # refuses now what no batch could be drawn for
+            self.each_batch.draw(no_rows(self.seed), plan.shape, plan.dtype)
             store = load(kept.source, plan, kept, workers=workers, progress=progress)
             store.hold(self)
             source = kept.source.without(store.skipped)

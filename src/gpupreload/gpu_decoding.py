@@ -26,7 +26,7 @@ from gpupreload import jpeg
 from gpupreload.bar import Advance
 from gpupreload.fast import TensorResize, quickened
 from gpupreload.filling import Decoding
-from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.host import array_of
 from gpupreload.outline import DECODE_BUDGET
 from gpupreload.plan import Plan

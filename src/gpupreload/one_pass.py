@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from gpupreload.functional import moves
-from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
 from gpupreload.functional.picking import Cut, Picker
+from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.native.crops import RandomCrop
 from gpupreload.native.sometimes import Sometimes
 from gpupreload.native.step import Params, Shape

@@ -16,7 +16,7 @@ from gpupreload import placement as places
 from gpupreload.arguments import check_decode
 from gpupreload.devices import Memory, memory_of, resolve_device
 from gpupreload.errors import ArgumentError, DoesNotFitError
-from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.outline import check_not_random, class_counts, decoding_bytes, in_kinds
 from gpupreload.placement import MARGIN, Needs, Place, Placement, Room, Sizes, free_on_disk
 from gpupreload.probe import generators_kept

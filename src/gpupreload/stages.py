@@ -17,11 +17,13 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from gpupreload import draws, host
+from gpupreload.calling import call_named
 from gpupreload.catalog import is_known
 from gpupreload.errors import TransformError
-from gpupreload.functional.levels import Levels, apply_step, is_pixelwise
+from gpupreload.functional.levels import Levels
 from gpupreload.functional.pieces import layout
-from gpupreload.native.catalog import native_of
+from gpupreload.functional.pixelwise import apply_step, is_pixelwise
+from gpupreload.native.catalog import native_of, why_unusable
 from gpupreload.native.operator import Drawer
 from gpupreload.native.step import Native, Params, Shape
 from gpupreload.probe import generators_kept, seed_generators
@@ -77,6 +79,11 @@ class Rows:
         """Draw one step's parameters for each row, for images of shape (C, H, W)."""
         which = self.seed, self.epoch, self.indices, self.occurrence
         return drawer.draw(*which, number, shape)
+
+
+def no_rows(seed: int) -> Rows:
+    """No samples at all: drawing for them looks at the settings and at the shape alone."""
+    return Rows(seed, 0, torch.empty(0, dtype=torch.int64, device="cpu"))
 
 
 def occurrences(indices: Tensor) -> int | Tensor:
@@ -171,7 +178,9 @@ class OnBatch:
 
     def _run(self, images: Tensor) -> Tensor:
         given = tv_tensors.Image(images) if self.step.is_tv_image else images
-        result = _as_tensor(_named_call(self.step, given), self.step, n_dims=4)
+        result = _as_tensor(
+            call_named(self.step.transform, given, self.step.name), self.step, n_dims=4
+        )
         if len(result) != len(images):
             raise TransformError(
                 f"{self.step.name} was given {len(images)} images and returned {len(result)}; "
@@ -257,7 +266,12 @@ def stages_of(steps: Sequence[Step]) -> Iterator[Stage]:
 
     Steps that may draw are numbered among themselves, so that where the deterministic ones run
     changes no draw.
+
+    Raises:
+        TransformError: a setting makes a step fail, or pointless, on whatever images.
     """
+    for step in steps:
+        _check_settings(step)
     before: OnBatch | None = None  # the last one whose memory may come through to the stage
     for stage in _divided(steps):
         if isinstance(stage, OnBatch):
@@ -268,6 +282,12 @@ def stages_of(steps: Sequence[Step]) -> Iterator[Stage]:
         elif not isinstance(stage, Pixelwise):
             before = None
         yield stage
+
+
+def _check_settings(step: Step) -> None:
+    reason = why_unusable(step.transform) if step.call == "image" else None
+    if reason:
+        raise TransformError(f"{step.name} cannot be used here: it {reason}.")
 
 
 def _divided(steps: Sequence[Step]) -> Iterator[Stage]:
@@ -322,14 +342,8 @@ def _call(step: Step, image: Tensor) -> Tensor:
     """Call one step on one image [C, H, W], as a PIL image where it stood before ToTensor."""
     if is_pixelwise(step.transform):
         return apply_step(step.transform, image)
-    return _as_tensor(_named_call(step, _as_taken(step, image)), step, n_dims=3)
-
-
-def _named_call(step: Step, images: Any) -> Any:
-    try:
-        return step.transform(images)
-    except Exception as error:
-        raise TransformError(f"{step.name} raised {type(error).__name__}: {error}") from error
+    result = call_named(step.transform, _as_taken(step, image), step.name)
+    return _as_tensor(result, step, n_dims=3)
 
 
 def _as_taken(step: Step, image: Tensor) -> Any:

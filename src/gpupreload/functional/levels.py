@@ -16,58 +16,12 @@ import torchvision.transforms.v2 as v2
 from torch import Tensor
 
 from gpupreload.functional.pieces import pieces
+from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS, apply_step
 
 Operation = tuple[str, Any]
 
 # of floats that a CPU thread makes at a time: they are still in the last cache for the next pass
 _BYTES_A_THREAD = 5 << 20
-
-UNCHANGED_ON_TENSORS = (v1.PILToTensor, v2.PILToTensor, v2.ToImage, v2.ToPureTensor, v2.Identity)
-PIXELWISE = (
-    *UNCHANGED_ON_TENSORS,
-    v1.ToTensor,
-    v2.ToTensor,
-    v1.ConvertImageDtype,
-    v2.ConvertImageDtype,
-    v2.ToDtype,
-    v1.Normalize,
-    v2.Normalize,
-)
-
-
-def is_pixelwise(step: Callable[..., Any]) -> bool:
-    """Whether a step is one of torchvision's that change each value by itself: no subclass.
-
-    A `ToDtype` with a dtype for each type of tensor is none: what it does depends on that type.
-    """
-    by_type = isinstance(step, v2.ToDtype) and not isinstance(step.dtype, torch.dtype)
-    return type(step) in PIXELWISE and not by_type
-
-
-def apply_step(step: Callable[..., Any], images: Tensor) -> Tensor:
-    """Run one pixelwise torchvision step on a batch, as torchvision runs it on each image.
-
-    Args:
-        step: an instance of one of the classes in `PIXELWISE`.
-        images: [N, C, H, W], on any device; never written to.
-
-    Returns:
-        A tensor [N, C, H, W]; the input itself where the step has nothing to do.
-    """
-    if type(step) in UNCHANGED_ON_TENSORS:
-        return images
-    if isinstance(step, v1.ToTensor | v2.ToTensor):
-        # torchvision's ToTensor takes no tensors; these are its two operations on an array
-        return images.to(torch.get_default_dtype()).div_(255) if is_uint8(images) else images
-    if getattr(step, "inplace", False):
-        images = images.clone()
-    result: Tensor = step(images)
-    return result
-
-
-def is_uint8(images: Tensor) -> bool:
-    """Whether values are whole numbers of 0 to 255, 8 bits a channel."""
-    return images.dtype == torch.uint8
 
 
 class Levels:

@@ -106,12 +106,22 @@ def pad(
                 f"fill is {fill}, of {len(fill)} values, but the images have {images.shape[1]} "
                 "channels. Give one number, or one for each channel."
             )
+        _check_range(fill, images)
         constant: Tensor = pad_image(images, padding=_four(padding), fill=fill)
         return constant
     left, top, right, bottom = _four(padding)
     wide = _extend(images, -1, left, right, padding_mode)
     padded = _extend(wide, -2, top, bottom, padding_mode)
     return padded.contiguous(memory_format=layout(images))
+
+
+def _check_range(fill: float | list[float], images: Tensor) -> None:
+    values = fill if isinstance(fill, list) else [fill]
+    if images.dtype == torch.uint8 and not all(0 <= value < 256 for value in values):
+        raise ArgumentError(
+            f"fill is {fill}, but the images are uint8; expected a colour from 0 to 255. Give "
+            "another fill, or put the step after the one that makes floats."
+        )
 
 
 def crop(

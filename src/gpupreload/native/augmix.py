@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -13,7 +14,7 @@ from gpupreload import draws
 from gpupreload.functional.chunks import apply, check_batch, check_rows, column, take_rows
 from gpupreload.native.policy_ops import BLENDS, NUMBER_OF, OPERATIONS
 from gpupreload.native.policy_space import OperationChain, Strengths, signed
-from gpupreload.native.reading import NoNativeFormError
+from gpupreload.native.reading import count_of, number_of, unusable
 from gpupreload.native.step import Params, Shape
 
 _STRENGTHS = Strengths(shear=0.3, translate=1 / 3, rotate=30.0, blend=0.9, bits=(4, 0))
@@ -32,18 +33,18 @@ class AugMixNative(OperationChain):
         transform: torchvision's instance.
 
     Raises:
-        NoNativeFormError: as `OperationChain`, or there is no chain, or `alpha` is not above 0.
+        NoNativeFormError: as `OperationChain`; where there is no chain, or `alpha` is not above 0,
+            an `UnusableSettingError`.
     """
 
     def __init__(self, transform: v1.AugMix | v2.AugMix) -> None:
         super().__init__(transform, _STRENGTHS, _N_BINS)
-        self.width, self.depth = transform.mixture_width, transform.chain_depth
-        self.severity, self.alpha = transform.severity, transform.alpha
-        if self.width < 1 or self.alpha <= 0:
-            raise NoNativeFormError(
-                f"has mixture_width={self.width} and alpha={self.alpha}, and weights are drawn for "
-                "one chain or more with an alpha above 0"
-            )
+        self.width = count_of(transform, "mixture_width", 1)
+        self.depth = count_of(transform, "chain_depth")
+        self.severity = count_of(transform, "severity", 1, _N_BINS)
+        self.alpha = number_of(transform, "alpha")
+        if not 0 < self.alpha < math.inf:
+            raise unusable("alpha", transform.alpha, "a finite number above 0")
         left_out = () if transform.all_ops else BLENDS
         names = [name for name in _DRAWABLE if name not in left_out]
         self._drawable = torch.tensor([NUMBER_OF[name] for name in names])

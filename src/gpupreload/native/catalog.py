@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +11,23 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from gpupreload.catalog import held_by, kind_of
-from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.functional.pixelwise import (
+    UNCHANGED_ON_TENSORS,
+    is_pixelwise,
+    why_unusable_pixelwise,
+)
 from gpupreload.native import colors, sometimes
 from gpupreload.native.containers import Chain, Fixed, RandomApply, RandomChoice, RandomOrder
 from gpupreload.native.crops import RandomCrop, RandomResizedCrop
 from gpupreload.native.erasing import RandomErasing
 from gpupreload.native.policies import POLICIES
-from gpupreload.native.reading import NoNativeFormError, probability_of
+from gpupreload.native.reading import (
+    NoNativeFormError,
+    UnusableSettingError,
+    numbers_of,
+    probability_of,
+    unusable,
+)
 from gpupreload.native.step import Native
 from gpupreload.native.warps import (
     ElasticTransform,
@@ -60,6 +71,27 @@ def why_not_native(transform: Any) -> str | None:
     return None
 
 
+def why_unusable(transform: Any) -> str | None:
+    """Say which setting makes a transform fail or pointless, in words that go on after its name.
+
+    None where nothing is known against it. What a container holds is looked at too.
+
+    >>> why_unusable(v2.RandomPosterize(9))
+    'has bits=9; expected a whole number from 0 to 8'
+    """
+    try:
+        _read(transform)
+    except UnusableSettingError as reason:
+        return str(reason)
+    except NoNativeFormError:
+        if is_pixelwise(transform) and why_unusable_pixelwise(transform):
+            return why_unusable_pixelwise(transform)
+    inner = ((held, why_unusable(held)) for held in held_by(transform))
+    return next(
+        (f"holds {name_of(held)}, which {reason}" for held, reason in inner if reason), None
+    )
+
+
 def _read(transform: Any) -> Native:
     read = _READERS.get(type(transform))
     if read is None:
@@ -91,6 +123,8 @@ def _read_held(transform: Any) -> Native:
         return _read(transform)
     except NoNativeFormError as error:
         inner = str(error)
+        if isinstance(error, UnusableSettingError):
+            raise UnusableSettingError(f"holds {name_of(transform)}, which {inner}") from error
         if kind_of(transform) == "deterministic":
             inner = "may change the dtype of some images and not of others"
         raise NoNativeFormError(f"holds {name_of(transform)}, which {inner}") from error
@@ -106,9 +140,12 @@ def _random_apply(transform: Any) -> RandomApply:
 
 def _random_choice(transform: Any) -> RandomChoice:
     steps = tuple(_held(transform))
-    weights = tuple(float(p) for p in transform.p or [1] * len(steps))
-    if len(weights) != len(steps) or not sum(weights) > 0 or min(weights) < 0:
-        raise NoNativeFormError(f"has p={transform.p}, which torchvision refuses")
+    if not steps:
+        raise UnusableSettingError("holds no steps; expected one or more")
+    p = [1] * len(steps) if transform.p is None else transform.p
+    weights = numbers_of(p, "p", len(steps))
+    if not 0 < sum(weights) < math.inf or min(weights) < 0:
+        raise unusable("p", p, "finite numbers of 0 or more, and one above 0")
     return RandomChoice(steps, weights)
 
 

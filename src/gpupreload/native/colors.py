@@ -14,7 +14,13 @@ from gpupreload.functional import color, filter
 from gpupreload.functional.jitter import color_jitter, photometric_distort
 from gpupreload.native.noise import normal_noise
 from gpupreload.native.ranges import Range, draw_between
-from gpupreload.native.reading import NoNativeFormError, probability_of, range_of
+from gpupreload.native.reading import (
+    UnusableSettingError,
+    number_of,
+    probability_of,
+    range_of,
+    unusable,
+)
 from gpupreload.native.step import Native, Params, Shape
 
 FACTORS = ("brightness_factor", "contrast_factor", "saturation_factor", "hue_factor")
@@ -81,7 +87,11 @@ class RandomPhotometricDistort(Native):
         ranges = tuple(range_of(transform, name) for name in _SETTINGS)
         lowest = min(low for low, _ in ranges[:3])
         if lowest < 0 or ranges[3][0] < -0.5 or ranges[3][1] > 0.5:
-            raise NoNativeFormError("has factors outside the ranges that torchvision allows")
+            settings = [(name, getattr(transform, name)) for name in _SETTINGS]
+            raise UnusableSettingError(
+                f"has {', '.join(f'{name}={value!r}' for name, value in settings)}; expected a hue "
+                "from -0.5 to 0.5, and the others 0 or more"
+            )
         return cls(ranges, probability_of(transform))
 
     def draw(self, keys: Tensor, shape: Shape) -> Params:
@@ -178,9 +188,10 @@ class GaussianNoise(Native):
     @classmethod
     def of(cls, transform: Any) -> GaussianNoise:
         """Read a GaussianNoise."""
-        if not transform.sigma >= 0:
-            raise NoNativeFormError(f"has sigma={transform.sigma}, which torchvision refuses")
-        return cls(float(transform.mean), float(transform.sigma), bool(transform.clip))
+        mean, sigma = number_of(transform, "mean"), number_of(transform, "sigma")
+        if not sigma >= 0:
+            raise unusable("sigma", transform.sigma, "a number, 0 or more")
+        return cls(mean, sigma, bool(transform.clip))
 
     def draw(self, keys: Tensor, shape: Shape) -> Params:
         """`noise_key`, int64 [N]."""

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from gpupreload import draws
+from gpupreload.calling import call_named
 from gpupreload.errors import TransformError
-from gpupreload.functional.levels import apply_step, is_pixelwise
 from gpupreload.functional.pieces import in_own_memory, layout
+from gpupreload.functional.pixelwise import apply_step, channels_after, is_pixelwise
 from gpupreload.native.step import Native, Params, Shape, with_prefix, without_prefix, write_where
 
 
@@ -36,8 +37,8 @@ class Fixed(Native):
     def output_shape(self, shape: Shape) -> Shape:
         """What the step makes of an image of this shape, found by a trial without memory."""
         if self.keeps_any_shape:
-            return shape
-        _, channels, height, width = self.transform(torch.empty(1, *shape, device="meta")).shape
+            return channels_after(self.transform, shape[0]), *shape[1:]
+        _, channels, height, width = self._run(torch.empty(1, *shape, device="meta")).shape
         return channels, height, width
 
     def draw(self, keys: Tensor, shape: Shape) -> Params:
@@ -46,9 +47,14 @@ class Fixed(Native):
 
     def apply(self, images: Tensor, params: Mapping[str, Tensor]) -> Tensor:
         """Run the step on a batch."""
+        return in_own_memory(self._run(images), images)
+
+    def _run(self, images: Tensor) -> Tensor:
         step = self.transform
-        result: Tensor = apply_step(step, images) if is_pixelwise(step) else step(images)
-        return in_own_memory(result, images)
+        if is_pixelwise(step):
+            return apply_step(step, images)
+        result: Tensor = call_named(step, images)
+        return result
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from gpupreload.native.reading import (
     log_range_of,
     range_of,
     size_of,
+    unusable,
 )
 from gpupreload.native.step import Native, Params, Shape
 
@@ -53,12 +55,12 @@ class RandomCrop(Native):
     @classmethod
     def of(cls, transform: Any) -> RandomCrop:
         """Read a RandomCrop of v1 or v2."""
-        is_v2 = isinstance(transform, v2.RandomCrop)
+        is_v2, size = isinstance(transform, v2.RandomCrop), size_of(transform)
         padding = _padding_of(transform.padding, is_v2)
         if padding and min(padding) < 0:
             raise NoNativeFormError(f"has padding={transform.padding}, which cuts pixels off")
         return cls(
-            size_of(transform),
+            size,
             padding,
             bool(transform.pad_if_needed),
             is_v2,
@@ -207,8 +209,11 @@ def _padding_of(padding: Any, is_v2: bool) -> Padding | None:
         # v2 keeps it in this order of its own
         left, right, top, bottom = padding
         return left, top, right, bottom
-    sides = [padding] if isinstance(padding, int) else list(padding)
+    try:
+        sides = [operator.index(n) for n in ([padding] if isinstance(padding, int) else padding)]
+    except TypeError:
+        sides = []
     if len(sides) not in (1, 2, 4):
-        raise NoNativeFormError(f"has padding={padding!r}, which torchvision refuses")
+        raise unusable("padding", padding, "a whole number of pixels, or 2 or 4 of them")
     left, top, right, bottom = sides * (4 // len(sides))
     return left, top, right, bottom

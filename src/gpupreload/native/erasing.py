@@ -15,7 +15,7 @@ from gpupreload.functional.erase import erase_
 from gpupreload.native.boxes import N_TRIES, choose_boxes, draw_sides
 from gpupreload.native.noise import normal_noise
 from gpupreload.native.ranges import Range
-from gpupreload.native.reading import log_range_of, probability_of, range_of
+from gpupreload.native.reading import log_range_of, numbers_of, probability_of, range_of
 from gpupreload.native.step import Native, Params, Shape
 
 
@@ -97,4 +97,4 @@ def _value_of(value: Any) -> tuple[float, ...] | None:
     """Read `value`: v2 keeps a list or None, v1 what it was given."""
     if value is None or isinstance(value, str):
         return None
-    return tuple(float(v) for v in value) if isinstance(value, list | tuple) else (float(value),)
+    return numbers_of(value if isinstance(value, list | tuple) else [value], "value")

@@ -14,7 +14,7 @@ from gpupreload import draws
 from gpupreload.native.augmix import AugMixNative
 from gpupreload.native.policy_ops import NUMBER_OF, OPERATIONS
 from gpupreload.native.policy_space import OperationChain, Strengths, signed
-from gpupreload.native.reading import NoNativeFormError
+from gpupreload.native.reading import count_of
 from gpupreload.native.step import Native, Params, Shape
 
 _USUAL = Strengths(shear=0.3, translate=150.0 / 331.0, rotate=30.0, blend=0.9, bits=(8, 4))
@@ -32,16 +32,15 @@ class RandAugmentNative(OperationChain):
         transform: torchvision's instance.
 
     Raises:
-        NoNativeFormError: as `OperationChain`, or `magnitude` is the number of no bin.
+        NoNativeFormError: as `OperationChain`; for `num_ops` and `magnitude`, the number of a
+            bin, an `UnusableSettingError`.
     """
 
     def __init__(self, transform: v1.RandAugment | v2.RandAugment) -> None:
-        super().__init__(transform, _USUAL, transform.num_magnitude_bins)
-        self.num_ops, self.bin = transform.num_ops, transform.magnitude
-        if not -self.n_bins <= self.bin < self.n_bins:
-            raise NoNativeFormError(
-                f"has magnitude={self.bin}, which is no bin of num_magnitude_bins={self.n_bins}"
-            )
+        super().__init__(transform, _USUAL, count_of(transform, "num_magnitude_bins", 1))
+        self.num_ops = count_of(transform, "num_ops", 0)
+        # as an index of torchvision's table, it may count from the end
+        self.bin = count_of(transform, "magnitude", -self.n_bins, self.n_bins - 1)
 
     def draw(self, keys: Tensor, shape: Shape) -> Params:
         """Draw `op_index` and `magnitude`, [N, num_ops] each."""
@@ -68,7 +67,7 @@ class TrivialAugmentWideNative(OperationChain):
     """
 
     def __init__(self, transform: v1.TrivialAugmentWide | v2.TrivialAugmentWide) -> None:
-        super().__init__(transform, _WIDE, transform.num_magnitude_bins)
+        super().__init__(transform, _WIDE, count_of(transform, "num_magnitude_bins", 1))
 
     def draw(self, keys: Tensor, shape: Shape) -> Params:
         """Draw `op_index` and `magnitude`, [N, 1] each."""

@@ -7,6 +7,7 @@ which values are inverted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -148,7 +149,7 @@ def _moved(images: Tensor, right: Tensor, down: Tensor, fill: Fill) -> Tensor:
     outside = _numbers(fill)
     if images.dtype == torch.uint8:
         # as torchvision rounds it where it warps
-        outside = [float(round(value)) for value in outside]
+        outside = [float(round(v)) if math.isfinite(v) else v for v in outside]
     height, width = images.shape[2:]
     return crop(images, reach[1] - y, reach[0] - x, height, width, padding=reach, fill=outside)
 

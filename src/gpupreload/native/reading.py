@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -25,9 +26,78 @@ class NoNativeFormError(TransformError):
     """A transform, as it is set, has no native form; the message goes on after its name."""
 
 
+class UnusableSettingError(NoNativeFormError):
+    """A setting with which the transform fails or makes no sense, whatever images it is given."""
+
+
+def unusable(name: str, value: Any, expected: str) -> UnusableSettingError:
+    """The error for a setting, in words that go on after the transform's name.
+
+    Args:
+        name: of the setting.
+        value: what it is.
+        expected: what it should be.
+    """
+    return UnusableSettingError(f"has {name}={value!r}; expected {expected}")
+
+
 def probability_of(transform: Any) -> float:
     """Read `p`; what lies outside 0 to 1, which v1 lets through, means never or always."""
-    return min(max(float(transform.p), 0.0), 1.0)
+    p = number_of(transform, "p")
+    if math.isnan(p):
+        raise unusable("p", transform.p, "a probability, from 0 to 1")
+    return min(max(p, 0.0), 1.0)
+
+
+def number_of(transform: Any, name: str) -> float:
+    """Read a setting of one number."""
+    value = getattr(transform, name)
+    if isinstance(value, str):
+        raise unusable(name, value, "a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # the last of a tensor of several
+        raise unusable(name, value, "a number") from None
+
+
+def numbers_of(values: Any, name: str, n: int | None = None) -> tuple[float, ...]:
+    """Read a setting of several numbers.
+
+    Args:
+        values: what the setting is.
+        name: of it.
+        n: how many numbers there must be; None takes any, and one or more.
+    """
+    expected = f"{n} numbers" if n else "a number, or one for each channel"
+    try:
+        numbers = () if isinstance(values, str) else tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        numbers = ()
+    if not numbers or n not in (None, len(numbers)):
+        raise unusable(name, values, expected)
+    return numbers
+
+
+def count_of(transform: Any, name: str, least: int | None = None, most: int | None = None) -> int:
+    """Read a setting of one whole number.
+
+    Args:
+        transform: a torchvision transform.
+        name: of the setting.
+        least: the lowest value; None for no bound.
+        most: the highest; None for no bound.
+    """
+    value = getattr(transform, name)
+    expected = "a whole number"
+    if least is not None:
+        expected += f", {least} or more" if most is None else f" from {least} to {most}"
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise unusable(name, value, expected) from None
+    if (least is not None and count < least) or (most is not None and count > most):
+        raise unusable(name, value, expected)
+    return count
 
 
 def range_of(transform: Any, name: str, values: Any = None) -> Range:
@@ -39,19 +109,21 @@ def range_of(transform: Any, name: str, values: Any = None) -> Range:
         values: the two numbers, by default the attribute of that name.
 
     Raises:
-        NoNativeFormError: torchvision itself fails to draw between them.
+        UnusableSettingError: torchvision itself fails to draw between them.
     """
-    low, high = getattr(transform, name) if values is None else values
+    values = getattr(transform, name) if values is None else values
+    low, high = numbers_of(values, name, 2)
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise NoNativeFormError(f"draws {name} between {low} and {high}, which torchvision refuses")
-    return float(low), float(high)
+        raise unusable(name, values, "two finite numbers, the lower one first")
+    return low, high
 
 
 def log_range_of(transform: Any, name: str) -> Range:
     """Read a setting of two positive numbers, between whose logarithms torchvision draws."""
     low, high = range_of(transform, name)
     if low <= 0:
-        raise NoNativeFormError(f"has {name}={low}, whose logarithm torchvision cannot draw from")
+        expected = "numbers above 0, between whose logarithms torchvision draws"
+        raise unusable(name, getattr(transform, name), expected)
     return math.log(low), math.log(high)
 
 
@@ -61,12 +133,13 @@ def interpolation_of(transform: Any, allowed: Sequence[str]) -> str:
     name = value if isinstance(value, str) else getattr(value, "value", None)
     if isinstance(value, int) and 0 <= value < len(_PILLOW):
         name = _PILLOW[value]
-    if name not in allowed:
+    if name == "lanczos" and allowed == RESIZING:
         raise NoNativeFormError(
-            f"has interpolation={name or value!r}, which torchvision does not have for tensors"
-            if name != "lanczos"
-            else "has interpolation='lanczos', which is calculated for each image alone"
+            "has interpolation='lanczos', which is calculated for each image alone"
         )
+    if name not in allowed:
+        expected = f"one that torchvision has for tensors: {', '.join(allowed)}"
+        raise unusable("interpolation", name or value, expected)
     return str(name)
 
 
@@ -79,18 +152,25 @@ def fill_of(transform: Any) -> Fill:
         return float(fill)
     if isinstance(fill, list | tuple) and all(isinstance(value, Real) for value in fill):
         return tuple(float(value) for value in fill)
+    if isinstance(fill, str):
+        raise unusable("fill", fill, "a number, or one for each channel")
     raise NoNativeFormError(f"has fill={fill!r}, and not one number or one for each channel")
 
 
 def size_of(transform: Any) -> tuple[int, int]:
     """Read `size` as lines and columns."""
-    height, width = transform.size
-    return int(height), int(width)
+    try:
+        height, width = (operator.index(side) for side in transform.size)
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1:
+        raise unusable("size", transform.size, "whole numbers of lines and columns, 1 or more")
+    return height, width
 
 
 def center_of(transform: Any) -> tuple[float, float] | None:
     """Read `center`, (x, y) in pixels from the top left corner, or None for the middle."""
     if transform.center is None:
         return None
-    x, y = transform.center
-    return float(x), float(y)
+    x, y = numbers_of(transform.center, "center", 2)
+    return x, y

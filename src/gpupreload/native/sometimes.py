@@ -14,7 +14,7 @@ from gpupreload import draws
 from gpupreload.errors import TransformError
 from gpupreload.functional import color, filter, moves, tone
 from gpupreload.functional.chunks import white
-from gpupreload.native.reading import NoNativeFormError, probability_of
+from gpupreload.native.reading import count_of, number_of, probability_of, unusable
 from gpupreload.native.step import Native, Params, Shape
 
 
@@ -71,23 +71,21 @@ def equalize(transform: Any) -> Sometimes:
 
 def posterize(transform: Any) -> Sometimes:
     """Read a RandomPosterize."""
-    bits = transform.bits
-    if not isinstance(bits, int) or not 0 <= bits <= 8:
-        raise NoNativeFormError(f"has bits={bits!r}, which torchvision refuses")
+    bits = count_of(transform, "bits", 0, 8)
     return Sometimes(probability_of(transform), partial(_posterize, bits=bits))
 
 
 def solarize(transform: Any) -> Sometimes:
     """Read a RandomSolarize."""
-    threshold = float(transform.threshold)
+    threshold = number_of(transform, "threshold")
     return Sometimes(probability_of(transform), partial(_solarize, threshold=threshold))
 
 
 def sharpness(transform: Any) -> Sometimes:
     """Read a RandomAdjustSharpness."""
-    factor = float(transform.sharpness_factor)
+    factor = number_of(transform, "sharpness_factor")
     if not factor >= 0:
-        raise NoNativeFormError(f"has sharpness_factor={factor}, which torchvision refuses")
+        raise unusable("sharpness_factor", transform.sharpness_factor, "a number, 0 or more")
     return Sometimes(probability_of(transform), partial(_adjust_sharpness, factor=factor))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,11 @@ from gpupreload.native.reading import (
     center_of,
     fill_of,
     interpolation_of,
+    number_of,
+    numbers_of,
     probability_of,
     range_of,
+    unusable,
 )
 from gpupreload.native.step import Native, Params, Shape
 
@@ -155,9 +159,9 @@ class RandomPerspective(Native):
     @classmethod
     def of(cls, transform: Any) -> RandomPerspective:
         """Read a RandomPerspective of v1 or v2."""
-        scale = float(transform.distortion_scale)
-        if not scale >= 0:
-            raise NoNativeFormError(f"has distortion_scale={scale}, which torchvision refuses")
+        scale = number_of(transform, "distortion_scale")
+        if not 0 <= scale < math.inf:
+            raise unusable("distortion_scale", transform.distortion_scale, "a number from 0 to 1")
         return cls(
             scale,
             probability_of(transform),
@@ -230,12 +234,13 @@ class ElasticTransform(Native):
     @classmethod
     def of(cls, transform: Any) -> ElasticTransform:
         """Read an ElasticTransform of v1 or v2."""
-        (alpha_x, alpha_y), (sigma_x, sigma_y) = transform.alpha, transform.sigma
-        if (sigma_x > 0) != (sigma_y > 0):
-            raise NoNativeFormError(f"has sigma={transform.sigma}, which torchvision refuses")
+        alpha_x, alpha_y = numbers_of(transform.alpha, "alpha", 2)
+        sigma_x, sigma_y = numbers_of(transform.sigma, "sigma", 2)
+        if not math.isfinite(sigma_x + sigma_y) or (sigma_x > 0) != (sigma_y > 0):
+            raise unusable("sigma", transform.sigma, "two finite numbers above 0, or two of 0")
         return cls(
-            (float(alpha_x), float(alpha_y)),
-            (max(float(sigma_x), 0.0), max(float(sigma_y), 0.0)),
+            (alpha_x, alpha_y),
+            (max(sigma_x, 0.0), max(sigma_y, 0.0)),
             interpolation_of(transform, WARPING),
             fill_of(transform),
         )
