@@ -302,6 +302,12 @@ def test_small_pictures_are_png(side: int, mime: str, start: bytes) -> None:
     assert (found, data[: len(start)]) == (mime, start)
 
 
+def test_very_wide_pictures_are_made_smaller() -> None:
+    """Photos of 600 pixels are not sent whole at each step of a slider."""
+    _, data = encoded(np.zeros((2400, 3600, 3), np.uint8))
+    assert Image.open(io.BytesIO(data)).size == (1200, 800)
+
+
 def test_a_large_picture_is_stored_small() -> None:
     """A notebook keeps a photo's pixels within a few levels, in fewer bytes than a widget sends."""
     wave = np.sin(np.arange(400) / 9)[:, None, None] * np.cos(np.arange(400) / 7)[None, :, None]
@@ -320,8 +326,10 @@ def test_a_picture_has_its_text_and_headings() -> None:
     """The text goes into `alt`, escaped; a picture of few pixels is enlarged without blur."""
     html = picture(np.zeros((3, 100, 3), np.uint8), 'a "cat" <1>', [("left & right", 0.25)])
     assert 'alt="a &quot;cat&quot; &lt;1&gt;"' in html
-    assert '<div style="width: 25.00%; overflow: hidden">left &amp; right</div>' in html
-    assert "width: 400px; max-width: 100%; image-rendering: pixelated" in html
+    assert '<div style="width: 25.00%; overflow: hidden; ' in html
+    assert ">left &amp; right</div>" in html
+    assert "minmax(0, 400px)" in html
+    assert "width: 100%; image-rendering: pixelated" in html
     assert "pixelated" not in picture(np.zeros((3, 600, 3), np.uint8), "")
 
 

@@ -233,3 +233,24 @@ def test_labels_that_do_not_go_with_the_images(
     with pytest.raises(gp.ArgumentError) as caught:
         gp.show_batch(photos.images[:3], labels, photos)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("猫", "猫"),
+        ("$5$ and a_b^2", "$5$ and a_b^2"),
+        ("a class name that is too long", "a class name t…"),
+    ],
+)
+def test_names_are_drawn_as_they_are(name: str, title: str) -> None:
+    """A class name is no formula, and what is wider than its picture is cut short."""
+    figure = gp.show_batch(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [0], [name])
+    assert titles(figure) == [title]
+    assert not figure.axes[0].title.get_parse_math()
+
+
+def test_tall_images_make_no_endless_picture() -> None:
+    """A row is at most twice as high as its pictures are wide."""
+    figure = gp.show_batch(torch.zeros(2, 3, 80, 8, dtype=torch.uint8), image_inches=1.0)
+    assert figure.get_size_inches().tolist() == [2.0, 2.0]

@@ -107,7 +107,8 @@ def show_augmented(
     names = ["original", *(f"draw {number}" for number in range(1, n + 1))]
     figure = _grid(pictures, names, columns, image_inches)
     label = dataset.classes[dataset.targets[index]]
-    figure.suptitle(f"photo {index}, {label}: epoch {epoch}", fontsize=9)
+    title = f"photo {index}, {_shortened(label, 40)}: epoch {epoch}"
+    figure.suptitle(title, fontsize=10, parse_math=False)
     return figure
 
 
@@ -160,22 +161,36 @@ def in_range(index: int, n_images: int) -> int:
     return index % n_images
 
 
+_FONT_SIZE = 9  # points
+_LETTERS_AN_INCH = 13  # of that size, on the average
+_TALLEST = 2.0  # times as high as wide; higher pictures are drawn narrower
+
+
 def _grid(
     pictures: Sequence[Tensor], names: Sequence[str], columns: int, image_inches: float
 ) -> Figure:
-    """Draw uint8 pictures [H, W, 3] on the CPU, of any sizes, with a name above each."""
+    """Draw uint8 pictures [H, W, 3] on the CPU, of any sizes, with a name above each.
+
+    A name that is wider than its picture is cut short, for it would run into the next one.
+    """
     columns = max(1, min(columns, len(pictures)))
     rows = max(1, math.ceil(len(pictures) / columns))
     title_inches = 0.22 if any(names) else 0.0
     aspect = max((picture.shape[0] / picture.shape[1] for picture in pictures), default=1.0)
+    aspect = min(aspect, _TALLEST)
+    letters = max(4, int(image_inches * _LETTERS_AN_INCH))
     figure = new_figure(columns * image_inches, rows * (image_inches * aspect + title_inches))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.axis("off")
     for axis, picture, name in zip(axes, pictures, names, strict=False):
         axis.imshow(picture.numpy(), interpolation="nearest")
-        axis.set_title(name, fontsize=8, pad=2)
+        axis.set_title(_shortened(name, letters), fontsize=_FONT_SIZE, pad=2, parse_math=False)
     return figure
+
+
+def _shortened(name: str, letters: int) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
 def to_pictures(images: Tensor, dataset: GPUPreloadDataset | None = None) -> Tensor:

@@ -86,3 +86,12 @@ class Table:
     def _cell(self, tag: str, column: int, text: str) -> str:
         side = "right" if column in self.right else "left"
         return f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where it is not one.
+
+    >>> counted(1, "photo"), counted(1550, "photo")
+    ('1 photo', '1,550 photos')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

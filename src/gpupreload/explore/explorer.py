@@ -25,6 +25,7 @@ from gpupreload.explore.knobs import knobs_of
 from gpupreload.explore.mosaic import as_stored
 from gpupreload.explore.pictures import VIEWS, Look, Rendered, render
 from gpupreload.explore.recipe import Recipe
+from gpupreload.table import counted
 
 HIGHEST_EPOCH = 99
 # more pixels in one picture than this take longer than 50 ms to draw
@@ -248,8 +249,8 @@ class Explorer:
     # --- shown in a notebook
 
     def __repr__(self) -> str:
-        n_images = len(self._dataset.targets)
-        return f"Explorer of {n_images:,} photos: {len(self.steps)} random steps"
+        photos = counted(len(self._dataset.targets), "photo")
+        return f"Explorer of {photos}: {counted(len(self.steps), 'random step')}"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and a picture and a line of text for where no widget can live."""

@@ -27,17 +27,19 @@ def picture(pixels: Pixels, alt: str, headings: Sequence[tuple[str, float]] = ()
     mime, data = encoded(pixels)
     scale = max(1, round(_LEAST_WIDTH / pixels.shape[1]))
     sharp = "; image-rendering: pixelated" if scale > 1 else ""
-    width = f"width: {scale * pixels.shape[1]}px; max-width: 100%"
+    cell = "overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
     cells = "".join(
-        f'<div style="width: {100 * share:.2f}%; overflow: hidden">{escape(text)}</div>'
+        f'<div style="width: {100 * share:.2f}%; {cell}">{escape(text)}</div>'
         for text, share in headings
     )
-    row = f'<div style="display: flex; line-height: 1.6; {width}; {_FONT}">{cells}</div>'
+    row = f'<div style="display: flex; line-height: 1.6; {_FONT}">{cells}</div>'
     source = f"data:{mime};base64,{base64.b64encode(data).decode()}"
+    # a grid's column may be narrower than what is in it, where the window is
+    column = f"display: grid; grid-template-columns: minmax(0, {scale * pixels.shape[1]}px)"
     return (
-        f"{row if cells else ''}"
-        f'<img alt="{escape(alt)}" style="display: block; height: auto; {width}{sharp}" '
-        f'src="{source}">'
+        f'<div style="{column}">{row if cells else ""}'
+        f'<img alt="{escape(alt)}" style="display: block; height: auto; width: 100%{sharp}" '
+        f'src="{source}"></div>'
     )
 
 

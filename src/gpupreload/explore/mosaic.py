@@ -18,6 +18,7 @@ GAP = 4  # pixels between tiles
 BETWEEN_PANELS = 20
 PANEL_COLUMNS = 2
 GREY = 128  # of the gaps: seen on white and on black
+_WIDEST = 1200  # pixels of a file: twice what the widget shows, for dense screens
 _SMALL = 64  # pixels; smaller photos are enlarged to visible pixels
 # up to here a PNG is as quick to make as a JPEG, and has no smear
 _MOST_PIXELS_OF_A_PNG = 100_000
@@ -27,11 +28,14 @@ def encoded(pixels: Pixels, quality: int = 95) -> tuple[str, bytes]:
     """Return uint8 pixels [H, W, 3] as a file: its MIME type and its bytes.
 
     Args:
-        pixels: what is drawn.
+        pixels: what is drawn; what is very wide is made smaller, by a whole number.
         quality: of a JPEG, 0 to 100.
     """
     file = io.BytesIO()
     image = Image.fromarray(pixels)
+    factor = round(image.width / _WIDEST)
+    if factor > 1:
+        image = image.reduce(factor)
     if image.width * image.height <= _MOST_PIXELS_OF_A_PNG:
         image.save(file, "PNG", compress_level=1)
         return "image/png", file.getvalue()

@@ -14,6 +14,7 @@ from gpupreload.explore.recipe import Recipe
 from gpupreload.per_sample import PerSample
 from gpupreload.show import Draw, draws_of, stored_picture, to_pictures
 from gpupreload.stages import Rows
+from gpupreload.table import counted
 
 View = Literal["draws", "frozen and live", "shared and per sample"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -89,7 +90,8 @@ def _draws(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
         "original",
         f"{look.n} draws",
         left_share=2 / columns_for(look.n),
-        says=f"{_n_different(augmented)} different pictures among {look.n} draws",
+        says=f"{counted(_n_different(augmented), 'different picture')} among "
+        f"{counted(look.n, 'draw')}",
     )
 
 

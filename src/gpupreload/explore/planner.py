@@ -13,6 +13,7 @@ from gpupreload.explore.mosaic import as_stored
 from gpupreload.explore.planning import Need, code_of_data, some_photos, strip
 from gpupreload.plan import Plan
 from gpupreload.source import Source
+from gpupreload.table import counted
 
 _SMALLEST, _LARGEST = 16, 512  # pixels
 
@@ -85,7 +86,7 @@ class PlanExplorer:
         close_all(self.widget)
 
     def __repr__(self) -> str:
-        return f"PlanExplorer of {self._plan.n_images:,} images"
+        return f"PlanExplorer of {counted(self._plan.n_images, 'image')}"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and a picture and a line of text for where no widget can live."""
