@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image
-from stopped_clock import Clock
+
+if TYPE_CHECKING:
+    from stopped_clock import Clock
 
 # A skip that goes unseen is a test that is never run: where the machine is meant to have the
 # thing, the variable is set to 1 and a skip is a failure.
@@ -67,6 +70,8 @@ def smooth_image(rng: np.random.Generator, width: int, height: int) -> Image.Ima
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock that timing reads."""
+    from stopped_clock import Clock
+
     from gpupreload.timing import turns
 
     clock = Clock()

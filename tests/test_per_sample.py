@@ -147,6 +147,39 @@ def test_an_array_comes_back_as_totensor_reads_it(images: Tensor) -> None:
     assert torch.equal(module(images), F.horizontal_flip(images).float() / 255)
 
 
+def test_an_array_made_of_a_tensor_is_not_turned(images: Tensor) -> None:
+    """NumPy arrays are [H, W, C]; one that stayed [C, H, W] would be served on its side."""
+
+    def doubled(image: Tensor) -> np.ndarray:
+        return np.asarray(image) * 2
+
+    module = per_sample(v2.RandomHorizontalFlip(), gp.live(v2.ToDtype(torch.float32)), doubled)
+    with pytest.raises(gp.TransformError) as error:
+        module(images[:2])
+    shape = list(images.shape[1:])
+    assert str(error.value) == (
+        f"doubled was given a tensor [C, H, W] and returned a NumPy array {shape}. "
+        "Arrays are read as [H, W, C], and this one seems to be [C, H, W]; return a tensor, such "
+        "as torch.from_numpy(array), instead."
+    )
+
+
+def test_an_array_made_of_a_tensor_may_be_turned_by_its_maker(images: Tensor) -> None:
+    """What comes as [H, W, C] is read as ToTensor reads it."""
+
+    def turned(image: Tensor) -> np.ndarray:
+        return image.permute(1, 2, 0).numpy()
+
+    floats = v2.ToDtype(torch.float32, scale=True)
+    assert torch.equal(per_sample(floats, gp.live(turned))(images), floats(images))
+
+
+def test_a_batch_comes_back_as_a_tensor(images: Tensor) -> None:
+    """An array is no batch."""
+    with pytest.raises(gp.TransformError, match="expected a batch"):
+        per_sample(gp.batched(lambda batch: batch.numpy()))(images)
+
+
 def test_the_slow_steps_are_named() -> None:
     """What runs sample by sample is marked; what has a batched form, or is by value, is not."""
     module = per_sample(v2.RandomHorizontalFlip(), v2.JPEG(50), add_noise, v1.ToTensor())

@@ -626,6 +626,17 @@ def test_arrays_are_stored_as_channels_first(fn: Callable[[Any], Any]) -> None:
     assert np.array_equal(steps.run_once(data[0][0]).numpy(), expected)
 
 
+def test_an_array_made_of_a_tensor_is_not_turned() -> None:
+    """NumPy arrays are [H, W, C]; one that stayed [C, H, W] would be stored on its side."""
+
+    def thicker(image: torch.Tensor) -> Any:
+        return image.numpy() + 1
+
+    with pytest.raises(TransformError) as error:
+        split_transform([v2.PILToTensor(), thicker], of_one_size())
+    assert str(error.value).startswith("step 2, thicker, was given a tensor [C, H, W] and returned")
+
+
 def test_what_is_no_image_is_not_stored() -> None:
     """A callable that returns something else for a later image is told so."""
     answers = iter([Image.new("L", (4, 4))] * 200)

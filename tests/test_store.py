@@ -331,6 +331,19 @@ def test_the_same_again_shares_the_store(
     assert "RandomErasing" in repr(again)
 
 
+@pytest.mark.parametrize("where", ["images", "labels"])
+def test_what_was_written_to_is_not_shared(photo_folder: Path, where: str) -> None:
+    """A cell that is run again gives the data as the files have them, whatever was tried since."""
+    first = preload(photo_folder, SIZE)
+    images, labels = first.images.clone(), first.labels.clone()
+    getattr(first, where)[:3] = 1
+    again = preload(photo_folder, SIZE)
+    assert torch.equal(again.images, images)
+    assert torch.equal(again.labels, labels)
+    assert again.images is not first.images
+    assert preload(photo_folder, SIZE).images is again.images
+
+
 @pytest.mark.parametrize("change", ["file", "step", "labels", "subset", "loader"])
 def test_anything_else_is_loaded_anew(photos: Path, change: str) -> None:
     """A changed file, another once-part, other labels or other files are another store."""

@@ -78,11 +78,7 @@ class ResidentDataset(HeldDataset):
             )
         steps = split_transform(transform, self._source, store_size=self._store_size)
         if once_identity(steps) != once_identity(self.steps):
-            raise TransformError(
-                "this transform has another once-part than the images were loaded with, so they "
-                "must be loaded again: gpupreload.preload(data, transform).\n"
-                f"loaded with: {self.steps.names('once')}\nasked for:   {steps.names('once')}"
-            )
+            raise TransformError(_another_once_part(self.steps.names("once"), steps.names("once")))
         self._use(steps, transform)
 
     # --- parts of it, and with other transforms, over one store
@@ -267,3 +263,15 @@ class ResidentDataset(HeldDataset):
         if self._each_batch.slow_steps:
             lines.append(f"  slow, sample by sample: {', '.join(self._each_batch.slow_steps)}")
         return "\n".join(lines)
+
+
+def _another_once_part(stored: str, asked: str) -> str:
+    """What to say to a transform whose once-part is not the one that the images went through."""
+    more = asked.removeprefix(f"{stored}, ")
+    way = f"Or mark the steps that are new as gp.live, to run for each batch: {more}.\n"
+    return (
+        "this transform has another once-part than the images were loaded with, so they "
+        "must be loaded again: gpupreload.preload(data, transform).\n"
+        f"{way if more != asked else ''}"
+        f"loaded with: {stored}\nasked for:   {asked}"
+    )

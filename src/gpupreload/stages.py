@@ -17,7 +17,7 @@ from torchvision import tv_tensors
 from torchvision.transforms.v2 import functional as F
 
 from gpupreload import draws, host
-from gpupreload.calling import call_named
+from gpupreload.calling import call_named, check_layout
 from gpupreload.catalog import is_known
 from gpupreload.errors import TransformError
 from gpupreload.functional.levels import Levels
@@ -342,7 +342,9 @@ def _call(step: Step, image: Tensor) -> Tensor:
     """Call one step on one image [C, H, W], as a PIL image where it stood before ToTensor."""
     if is_pixelwise(step.transform):
         return apply_step(step.transform, image)
-    result = call_named(step.transform, _as_taken(step, image), step.name)
+    given = _as_taken(step, image)
+    result = call_named(step.transform, given, step.name)
+    check_layout(step.name, given, result)
     return _as_tensor(result, step, n_dims=3)
 
 
@@ -360,7 +362,7 @@ def _as_taken(step: Step, image: Tensor) -> Any:
 def _as_tensor(result: Any, step: Step, *, n_dims: int) -> Tensor:
     if isinstance(result, Image.Image):
         result = F.pil_to_tensor(result)
-    elif isinstance(result, np.ndarray):
+    elif isinstance(result, np.ndarray) and n_dims == 3:
         # as ToTensor reads an array: [H, W] or [H, W, C]
         array = torch.from_numpy(np.ascontiguousarray(result))
         result = array[None] if array.ndim == 2 else array.permute(2, 0, 1)

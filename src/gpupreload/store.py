@@ -30,7 +30,7 @@ class Store:
         skipped: of the source's items that are left out, the lines that say why, by index.
 
     Attributes:
-        identity, skipped: as given.
+        skipped: as given.
         device: where batches are served.
         labels_on_cpu: the labels, to be read without waiting for a device.
     """
@@ -42,14 +42,26 @@ class Store:
         identity: Hashable | None = None,
         skipped: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        self.identity = identity
         self.skipped = skipped
         self._shelf: Shelf = OnDevice(images) if isinstance(images, Tensor) else images
         self.device = self._shelf.device
         self.labels_on_cpu = labels
         self._labels = labels.to(self.device)
         self._holders: WeakSet[Any] = WeakSet()
+        self._identity, self._as_loaded = identity, self._versions()
         resident.register(self)
+
+    @property
+    def identity(self) -> Hashable | None:
+        """As given; None once somebody has written to the images or labels: nothing equals them."""
+        return self._identity if self._versions() == self._as_loaded else None
+
+    def _versions(self) -> tuple[int, ...]:
+        """How often torch has written to each tensor; it does not count that in inference mode."""
+        tensors = [self.labels_on_cpu, self._labels]
+        if self._shelf.rung != "mixed":
+            tensors.append(self._shelf.images)
+        return tuple(t._version for t in tensors if not t.is_inference())
 
     @property
     def images(self) -> Tensor:

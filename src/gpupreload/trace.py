@@ -17,6 +17,7 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 
+from gpupreload.calling import check_layout
 from gpupreload.catalog import is_conversion, is_resize, kind_of
 from gpupreload.errors import DataError, TransformError, UnreadableError
 from gpupreload.leaves import Leaf
@@ -289,6 +290,7 @@ def _run(leaf: Leaf, step: Any, image: Any, where: str) -> tuple[Any, Form]:
     """Run a leaf's step, or what stands in for it, on one image."""
     with _named(leaf, where):
         output = step(image)
+    check_layout(str(leaf), image, output)
     try:
         return output, Form.of(output)
     except DataError:
