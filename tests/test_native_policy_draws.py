@@ -245,16 +245,16 @@ def test_augmix_of_a_given_depth_and_concentrated_weights() -> None:
         ),
         (
             v1.RandAugment(magnitude=31),
-            "has magnitude=31, which is no bin of num_magnitude_bins=31",
+            "has magnitude=31; expected a whole number from -31 to 30",
         ),
         (
             v2.AugMix(mixture_width=0),
-            "has mixture_width=0 and alpha=1.0, and weights are drawn for one chain or more with "
-            "an alpha above 0",
+            "has mixture_width=0; expected a whole number, 1 or more",
         ),
         (
             v2.TrivialAugmentWide(interpolation="bicubic"),
-            "has interpolation='bicubic', which torchvision does not have for tensors",
+            "has interpolation='bicubic'; expected one that torchvision has for tensors: nearest, "
+            "bilinear",
         ),
     ],
     ids=["bins", "magnitude", "chains", "interpolation"],

@@ -12,7 +12,8 @@ from torchvision import transforms as v1
 from torchvision.transforms import v2
 
 from gpupreload.catalog import DETERMINISTIC, OF_ITS_OWN_SIZE, RANDOM, REFUSED
-from gpupreload.functional.levels import PIXELWISE, UNCHANGED_ON_TENSORS
+from gpupreload.functional.levels import UNCHANGED_ON_TENSORS
+from gpupreload.functional.pixelwise import PIXELWISE
 from gpupreload.native.catalog import NATIVE
 from gpupreload.native.mixing import MIXING
 from gpupreload.stages import ON_BATCHES
