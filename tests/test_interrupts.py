@@ -27,7 +27,7 @@ STORE = N_IMAGES * 3 * SIDE * SIDE  # 112 MiB
 
 # Run in a process of its own, to which a real SIGINT is sent once it decodes.
 SCRIPT = """
-import json, os, re, sys, threading, time
+import json, os, re, signal, sys, threading, time
 from pathlib import Path
 import torchvision.transforms.v2 as v2
 import gpupreload as gp
@@ -41,6 +41,7 @@ def tell(path):
     return Image.open(path).convert("RGB")
 
 from PIL import Image
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background otherwise
 root, small, cache = sys.argv[1:]
 settings = {"device": "cpu", "progress": False, "workers": 2}
 gp.preload(small, v2.Resize((8, 8)), **settings)  # what starts on the first use

@@ -254,14 +254,14 @@ def interrupt_main(image: Image.Image) -> Image.Image:
 
 
 @pytest.fixture
-def no_collection() -> Iterator[None]:
-    """No garbage is collected: Hypothesis follows that in a callback, which loses an interrupt."""
-    gc.disable()
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also in what was started in the background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    gc.enable()
+    signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("no_collection")
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("interrupt", [interrupt_here, interrupt_main])
 def test_an_interrupt_leaves_nothing_behind(
     numbered: Path, interrupt: Callable[[Image.Image], Image.Image]
