@@ -7,7 +7,6 @@ RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input --editable
 READY := $(VENV)/ready
 READY_FOR_BENCH := $(VENV)/ready-for-bench
-BENCHMARKS = $(shell grep -l __main__ bench/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help lab demo test check bench notebooks clean
@@ -32,8 +31,8 @@ check: $(READY)  ## check the style of code and notebooks, and the types
 	$(RUN) -m ruff format --check
 	$(RUN) -m mypy
 
-bench: $(READY_FOR_BENCH)  ## run every benchmark in bench/, one after the other
-	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(RUN) $$script; done
+bench: $(READY_FOR_BENCH)  ## run all benchmarks, or ARGS="epoch ...", and keep what they print
+	$(RUN) tools/bench.py $(ARGS)
 
 notebooks: $(READY)  ## run the notebooks and store their outputs
 	$(RUN) tools/notebooks.py $(ARGS)

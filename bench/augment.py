@@ -18,18 +18,25 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import shutil
+import subprocess
+import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import interleaved
 import torch
 import torchvision.transforms.v2 as v2
+from process_memory import field, high_water
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
 import gpupreload as gp
 from gpupreload.native.policy_ops import OPERATIONS
+from gpupreload.table import in_units
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LOOP = "torchvision v2, sample by sample"
@@ -224,6 +231,10 @@ def compare(name: str, recipe: Recipe, n_images: int, side: int, rounds: int) ->
     notes = {
         label: f"{n_different(way(copies))} of {N_COPIES} differ" for label, way in ways.items()
     }
+    if "erase" in name:
+        for label in [*ways, OURS]:
+            extra = in_units(extra_in_a_new_process(label, n_images, side))
+            notes[label] = f"{notes.get(label, '')}; {extra} more memory".removeprefix("; ")
     timed = {label: (lambda way=way: way(images)) for label, way in ways.items()}
     if "ColorJitter" in name and n_images > N_COPIES and shutil.which("g++"):
         timed["gp.per_sample, compiled"] = compiled(recipe, side, images)
@@ -235,6 +246,35 @@ def compare(name: str, recipe: Recipe, n_images: int, side: int, rounds: int) ->
         seconds[OURS] = [elapsed / N_BATCHES for elapsed in seconds[OURS]]
     title = f"{name}: {n_images} × 3×{side}×{side} from uint8"
     return interleaved.table(seconds, n_images, title=title, base=LOOP, notes=notes)
+
+
+def extra_in_a_new_process(label: str, n_images: int, side: int) -> int:
+    """What making a batch of the first recipe takes beside its images and floats, in bytes.
+
+    In a process of its own, for what one way has freed hides what the next one takes.
+    """
+    code = f"import augment; print(augment.extra({label!r}, {n_images}, {side}))"
+    command, here = [sys.executable, "-c", code], Path(__file__).parent
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def extra(label: str, n_images: int, side: int) -> int:
+    """The rise of this process's memory above images and result, when a batch is made."""
+    recipe, images = next(iter(RECIPES.values())), smooth(n_images, side)
+    few = images[:8]
+    if label == OURS:
+        loader, first = (loader_of(recipe, side, batch) for batch in (images, few))
+        list(first)  # what is loaded and started on the first use
+        make: Callable[[], object] = partial(deque, loader, maxlen=0)
+    else:
+        way = ways_of(recipe, side)[label]
+        way(few)
+        make = partial(way, images)
+    high_water(anew=True)
+    before = field("VmRSS")
+    make()
+    return max(0, high_water() - before - 4 * images.numel())
 
 
 def ways_of(recipe: Recipe, side: int) -> dict[str, Way]:
@@ -253,13 +293,18 @@ def ways_of(recipe: Recipe, side: int) -> dict[str, Way]:
 
 def epoch_of(recipe: Recipe, side: int, images: Tensor) -> Callable[[], object]:
     """An epoch of `N_BATCHES` batches from a resident store."""
-    data = [(image, 0) for image in images.repeat(N_BATCHES, 1, 1, 1)]
-    steps = recipe.steps(side)
-    dataset = gp.preload(data, steps, device="cpu", seed=0, progress=False)
-    loader = gp.Loader(dataset, len(images), shuffle=True, reuse_buffers=True)
-    batch, _ = next(iter(gp.Loader(dataset, len(images))))
-    assert torch.equal(batch, gp.per_sample(steps, seed=0)(images, epoch=0)), "the loader differs"
+    loader = loader_of(recipe, side, images)
+    batch, _ = next(iter(gp.Loader(loader.dataset, len(images))))
+    expected = gp.per_sample(recipe.steps(side), seed=0)(images, epoch=0)
+    assert torch.equal(batch, expected), "the loader differs"
     return lambda: [None for _ in loader]
+
+
+def loader_of(recipe: Recipe, side: int, images: Tensor) -> gp.Loader:
+    """A loader of `N_BATCHES` batches from a resident store."""
+    data = [(image, 0) for image in images.repeat(N_BATCHES, 1, 1, 1)]
+    dataset = gp.preload(data, recipe.steps(side), device="cpu", seed=0, progress=False)
+    return gp.Loader(dataset, len(images), shuffle=True, reuse_buffers=True)
 
 
 def compiled(recipe: Recipe, side: int, images: Tensor) -> Callable[[], object]:

@@ -25,6 +25,7 @@ import airbench
 import interleaved
 import torch
 import torchvision.transforms.v2 as v2
+from process_memory import field
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -169,19 +170,12 @@ def peak_in_a_new_process(key: str, folder: Path, name: str) -> str:
 
 def peak(key: str, folder: Path, name: str) -> int:
     """The most memory in use while a loader is made and run, above what was in use before."""
-    before = memory("VmRSS")
+    before = field("VmRSS")
     loader = {"airbench": theirs, "gp.Loader": ours}[key](folder, name)
     for _ in range(2):
         for _batch in loader:
             pass
-    return memory("VmHWM") - before
-
-
-def memory(field: str) -> int:
-    """Bytes of this process as Linux counts them; 0 elsewhere."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(x.split()[1]) << 10 for x in lines if x.startswith(f"{field}:")), 0)
+    return field("VmHWM") - before
 
 
 def trainings(folder: Path, n_epochs: int, seeds: tuple[int, ...]) -> Table:

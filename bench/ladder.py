@@ -19,6 +19,7 @@ from pathlib import Path
 import interleaved
 import torch
 import torchvision.transforms.v2 as v2
+from process_memory import field
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -156,26 +157,20 @@ class Watch(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.before = self.peak = self.now()
+        self.before = self.peak = field("RssAnon")
         self.done = threading.Event()
         self.start()
-
-    def now(self) -> int:
-        """Bytes that belong to no file."""
-        status = Path("/proc/self/status")
-        lines = status.read_text().splitlines() if status.exists() else []
-        return next((int(x.split()[1]) << 10 for x in lines if x.startswith("RssAnon:")), 0)
 
     def run(self) -> None:
         """Look until it is told to stop."""
         while not self.done.wait(0.002):
-            self.peak = max(self.peak, self.now())
+            self.peak = max(self.peak, field("RssAnon"))
 
     def rise(self) -> int:
         """Stop, and return the bytes between the start and the peak."""
         self.done.set()
         self.join()
-        return max(self.peak, self.now()) - self.before
+        return max(self.peak, field("RssAnon")) - self.before
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ such; and some of about 400×533 (cut from scikit-image's photographs), through 
 from __future__ import annotations
 
 import argparse
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import interleaved
 import large_photos
 import torch
 import torchvision.transforms as T
+from process_memory import high_water
 from torch import Tensor
 from torch.utils.data import Subset
 from torchvision.datasets import ImageFolder
@@ -187,29 +187,14 @@ def peak_here(place: str, way: str) -> str:
     job = Job(root, root, int(resize))
     few = Subset(ImageFolder(root, job.transform), range(8))
     gp.preload(few, device="cpu", progress=False, workers=2).free()  # what the first use loads
-    before = _high_water(anew=True)
+    before = high_water(anew=True)
     if way == "ImageFolder loop":
         n_bytes = job.loop().nbytes
     else:
         options = {} if way == "gp.preload" else {"cache": cache}
         ours = job.preload(**options)
         n_bytes = ours.images.nbytes + ours.labels.nbytes
-    return f"{_high_water() - before} {n_bytes}"
-
-
-def _high_water(anew: bool = False) -> int:
-    """The most memory that this process has had, in bytes; on Linux since it was asked anew."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        if anew:
-            Path("/proc/self/clear_refs").write_text("5")
-        found = re.search(r"VmHWM:\s+(\d+)", status.read_text())
-        return 1024 * int(found[1]) if found else 0
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    return f"{high_water() - before} {n_bytes}"
 
 
 if __name__ == "__main__":
