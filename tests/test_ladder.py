@@ -54,12 +54,6 @@ def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "user" / "gpupreload" / "stores"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_resident() -> None:
-    """No images in memory: those which an error's frames still hold would be shared."""
-    gc.collect()
-
-
 def preload(data: Any, rung: Any, steps: Any = (*SIZE, *FLOATS), **options: Any) -> Any:
     """Preload to the CPU with seed 3 and without a bar."""
     settings = {"device": "cpu", "progress": False, "seed": 3} | options

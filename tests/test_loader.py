@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2 as v2
@@ -387,3 +389,23 @@ def test_a_loader_may_be_gone_through_in_several_threads(
     with ThreadPoolExecutor(6) as pool:
         found = pool.map(lambda epoch: torch.cat([x.clone() for x, _ in epoch]), epochs)
         assert all(torch.equal(f, e) for f, e in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last", "with_indices", "reuse_buffers"])
+def test_a_switch_is_true_or_false(numbered: gp.GPUPreloadDataset, name: str) -> None:
+    """A text or a number for a switch is refused, for every text is true."""
+    wrong: dict[str, Any] = {name: "no"}
+    right: dict[str, Any] = {name: np.bool_(False)}
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(numbered, 4, **wrong)
+    assert str(raised.value) == f"{name} is 'no'; expected True or False."
+    assert len(gp.Loader(numbered, 4, **right)) > 0
+
+
+def test_numpys_integers_are_numbers(numbered: gp.GPUPreloadDataset) -> None:
+    """What NumPy or torch counted is a number of images, or of an epoch."""
+    batch_size: Any = np.int64(4)
+    loader = gp.Loader(numbered, batch_size)
+    loader.set_epoch(batch_size)
+    assert (type(loader.batch_size), loader.batch_size, loader.next_epoch) == (int, 4, 4)
+    assert len(next(iter(loader))[0]) == 4

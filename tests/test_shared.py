@@ -176,3 +176,9 @@ def test_what_cannot_be_tried_is_named(args: tuple[Any, ...], expected: str) -> 
     with pytest.raises((gp.ArgumentError, gp.TransformError)) as caught:
         gp.shares_draws(*args)
     assert str(caught.value) == expected
+
+
+def test_a_step_that_mixes_is_named() -> None:
+    """MixUp needs labels, and the message says whose."""
+    with pytest.raises(gp.TransformError, match=r"^gp.per_sample\(MixUp\(num_classes=3\)\) raised"):
+        gp.shares_draws(gp.per_sample(v2.MixUp(num_classes=3)))

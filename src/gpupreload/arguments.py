@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from gpupreload import draws
@@ -152,14 +153,22 @@ def whole_number(value: Any) -> int | None:
         return None
 
 
+def check_switches(**values: Any) -> None:
+    """Raise an `ArgumentError` for the first value, by its argument's name, that is no bool."""
+    for name, value in values.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ArgumentError(f"{name} is {value!r}; expected True or False.")
+
+
 def resolve_workers(workers: int | None) -> int:
     """Return the number of decoding threads: as asked, or one for each CPU this process may use."""
     if workers is None:
         can_tell = hasattr(os, "sched_getaffinity")
         return min(32, len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1)
-    if not isinstance(workers, int) or workers < 1:
+    number = whole_number(workers)
+    if number is None or number < 1:
         raise ArgumentError(
             f"workers is {workers!r}; expected the number of decoding threads, 1 or more, "
             "or None for one a CPU."
         )
-    return workers
+    return number

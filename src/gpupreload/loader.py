@@ -11,14 +11,15 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from gpupreload import draws
+from gpupreload.arguments import check_switches
 from gpupreload.blocks import Blocks, Drawing
 from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError
 from gpupreload.loader_arguments import (
-    check_batch_size,
     check_format,
     check_no_workers,
+    checked_batch_size,
     checked_mix,
     resident,
 )
@@ -112,10 +113,11 @@ class Loader:
         num_workers: int = 0,
         pin_memory: bool = False,
     ) -> None:
-        check_batch_size(batch_size)
+        check_switches(shuffle=shuffle, drop_last=drop_last)
+        check_switches(with_indices=with_indices, reuse_buffers=reuse_buffers)
         check_format(dtype, memory_format)
         check_no_workers(num_workers, pin_memory)
-        self.dataset, self.batch_size = resident(dataset), batch_size
+        self.dataset, self.batch_size = resident(dataset), checked_batch_size(batch_size)
         self.shuffle, self.drop_last = shuffle, drop_last
         self.seed = self.dataset.seed if seed is None else seed
         self._is_seed_drawn = seed is None and self.dataset.is_seed_drawn

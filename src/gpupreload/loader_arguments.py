@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import Subset
 
+from gpupreload.arguments import whole_number
 from gpupreload.chains import MixStep, read_mixing
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, LoadingError, TransformError
@@ -44,12 +45,14 @@ def _within(dataset: Any) -> Any:
     return dataset
 
 
-def check_batch_size(batch_size: Any) -> None:
-    """Raise an `ArgumentError` where it is no number of images."""
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+def checked_batch_size(batch_size: Any) -> int:
+    """Return it as an int; an `ArgumentError` where it is no number of images."""
+    number = whole_number(batch_size)
+    if number is None or number < 1:
         raise ArgumentError(
             f"batch_size is {batch_size!r}; expected the number of images in a batch, 1 or more."
         )
+    return number
 
 
 def checked_mix(mix: Any, dataset: GPUPreloadDataset) -> MixStep:

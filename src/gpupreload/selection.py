@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpupreload import draws
+from gpupreload.arguments import whole_number
 from gpupreload.errors import ArgumentError
 from gpupreload.source import describe
 
@@ -116,7 +117,7 @@ def _as_tensor(indices: Any, n_images: int) -> Tensor:
 def _counts(sizes: Sequence[float], n_images: int) -> list[int]:
     """The number of samples in each part; what fractions leave over goes to the largest rests."""
     sizes = list(sizes)
-    are_counts = all(isinstance(size, int) for size in sizes)
+    are_counts = all(whole_number(size) is not None for size in sizes)
     fits = sum(sizes) == n_images if are_counts else abs(sum(sizes) - 1) < _TOLERANCE
     if not sizes or not fits or min(sizes) <= 0:
         raise ArgumentError(

@@ -145,7 +145,9 @@ def _call(transform: Callable[[Tensor], Tensor], batch: Tensor, number: int) -> 
 def _name(transform: Callable[..., Any]) -> str:
     if not isinstance(transform, PerSample):
         return name_of(transform)
-    first, *others = [step.name for step in transform.steps] or ["None"]
+    names = [step.name for step in transform.steps]
+    names += [] if transform.mix is None else [transform.mix.name]
+    first, *others = names or ["None"]
     return f"gp.per_sample({f'[{first}, …]' if others else first})"
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gpupreload.catalog import is_normalize
+from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.figure import new_figure
@@ -97,8 +98,7 @@ def show_augmented(
     check_preloaded(dataset, "gpupreload.show_augmented(dataset, index)")
     if n < 1:
         raise ArgumentError(f"n is {n}; expected the number of draws, 1 or more.")
-    if not isinstance(epoch, int) or epoch < 0:
-        raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
+    epoch = check_epoch(epoch)
     index = in_range(index, len(dataset))
     seed = dataset.seed if seed is None else seed
     [image], number = dataset.stored([index]), int(dataset.indices[index])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
+from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.explore.pictures import VIEWS, Look, View
@@ -65,8 +66,7 @@ def explore(
     check_preloaded(dataset, "gpupreload.explore(dataset)")
     if not 1 <= n <= _MOST_DRAWS:
         raise ArgumentError(f"n is {n}; expected a number of draws from 1 to {_MOST_DRAWS}.")
-    if not isinstance(epoch, int) or epoch < 0:
-        raise ArgumentError(f"epoch is {epoch!r}; expected a whole number, 0 or more.")
+    epoch = check_epoch(epoch)
     if view not in VIEWS:
         names = ", ".join(repr(name) for name in VIEWS)
         raise ArgumentError(f"view is {view!r}; expected one of {names}.")

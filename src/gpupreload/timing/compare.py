@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from gpupreload.arguments import whole_number
 from gpupreload.devices import resolve_device
 from gpupreload.errors import ArgumentError
 from gpupreload.figure import new_figure
@@ -303,9 +304,10 @@ def _check(loaders: Any, epochs: Any, warm_up: Any) -> None:
                 f"loaders[{name!r}] is {describe(loader)}; expected what gives every epoch anew, "
                 "such as a DataLoader or a Loader. Pass the loader, not iter(loader)."
             )
-    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
+    if (whole_number(epochs) or 0) < 1:
         raise ArgumentError(f"epochs is {epochs!r}; expected how many of each count, 1 or more.")
-    if not isinstance(warm_up, int) or isinstance(warm_up, bool) or warm_up < 0:
+    number = whole_number(warm_up)
+    if number is None or number < 0:
         raise ArgumentError(
             f"warm_up is {warm_up!r}; expected how many epochs of each do not count, 0 or more."
         )

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpupreload.arguments import whole_number
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.devices import resolve_device
 from gpupreload.errors import ArgumentError
@@ -304,6 +305,6 @@ def _check(model: Any, batch_size: Any, epochs: Any, dataloader: Any) -> None:
         ("batch_size", batch_size, "the number of images in a batch"),
         ("epochs", epochs, "the number of rounds that count"),
     ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if (whole_number(value) or 0) < 1:
             raise ArgumentError(f"{name} is {value!r}; expected {what}, 1 or more.")
     check_options(dataloader)
