@@ -182,7 +182,7 @@ def test_the_plan_says_where_and_why(
     assert f"placement   {text}\n" in str(found)
 
 
-MORE = "Make the images smaller with a Resize, load fewer with "
+MORE = "Make the images smaller with a Resize, or load fewer with "
 MORE += "torch.utils.data.Subset(ImageFolder(...), indices)"
 
 

@@ -358,7 +358,7 @@ def test_too_large_a_set_is_refused_before_decoding(
         preload(many, *FLOATS)
     assert str(raised.value) == (
         "1,550 images of 3×112×112 need 183.6 MiB, and cpu has 100.0 MiB free of 8.0 GiB.\n"
-        "Make the images smaller with a Resize, load fewer with "
+        "Make the images smaller with a Resize, or load fewer with "
         "torch.utils.data.Subset(ImageFolder(...), indices)."
     )
     assert isinstance(raised.value, MemoryError)
@@ -376,7 +376,7 @@ def test_on_a_gpu_the_cpu_is_a_choice(many: Path) -> None:
         on_gpu.check_fits()
     assert str(raised.value) == (
         "1,550 images of 3×112×112 need 55.6 MiB, and cuda:0 has 50.0 MiB free of 16.0 GiB.\n"
-        "Make the images smaller with a Resize, load fewer with "
+        "Make the images smaller with a Resize, or load fewer with "
         "torch.utils.data.Subset(ImageFolder(...), indices), or keep them on the CPU with "
         "device='cpu'."
     )
@@ -400,7 +400,7 @@ def test_stores_that_are_alive_are_counted(
         assert str(raised.value) == (
             "12 images of 3×32×32 need 128.0 MiB, and cpu has 1.0 MiB free of 8.0 GiB.\n"
             "Stores that are alive take 55.6 MiB of it: give one back with its dataset's free().\n"
-            "Make the images smaller with a Resize, load fewer with "
+            "Make the images smaller with a Resize, or load fewer with "
             "torch.utils.data.Subset(ImageFolder(...), indices)."
         )
         assert loaded.free() == 58_342_000

@@ -240,7 +240,7 @@ def test_labels_that_do_not_go_with_the_images(
     [
         ("猫", "猫"),
         ("$5$ and a_b^2", "$5$ and a_b^2"),
-        ("a class name that is too long", "a class name t…"),
+        ("a class name that is too long", "a class name…"),
     ],
 )
 def test_names_are_drawn_as_they_are(name: str, title: str) -> None:

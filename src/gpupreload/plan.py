@@ -172,7 +172,7 @@ class Plan:
         raise DoesNotFitError(
             f"{self.n_images:,} images of {channels}×{height}×{width} need "
             f"{self.needs.refusal(self._room)}.{resident}\nMake the images smaller with a Resize, "
-            "load fewer with torch.utils.data.Subset(ImageFolder(...), indices)"
+            "or load fewer with torch.utils.data.Subset(ImageFolder(...), indices)"
             f"{places.other_choices(self.place, self.device)}."
         )
 
