@@ -460,6 +460,7 @@ def test_another_once_part_needs_another_load(photo_folder: Path) -> None:
     assert str(raised.value) == (
         "this transform has another once-part than the images were loaded with, so they must be "
         "loaded again: gpupreload.preload(data, transform).\n"
+        "Or begin it with the steps that they were loaded with: it is the whole transform.\n"
         "loaded with: Resize(20), CenterCrop(16)\n"
         "asked for:   Resize((9, 9))"
     )
@@ -467,14 +468,15 @@ def test_another_once_part_needs_another_load(photo_folder: Path) -> None:
 
 
 def test_no_transform(photo_folder: Path) -> None:
-    """None is a transform without steps."""
-    data = [(torch.full((3, 2, 2), i, dtype=torch.uint8), 0) for i in range(4)]
-    ours = preload(data, v2.ToDtype(torch.float32, scale=True))
+    """Assigning None leaves the augmentation out, as with_transform(None) does."""
+    ours = preload(photo_folder, *ONCE, *FLOATS, negative)
+    ours.transform = v2.Compose([*ONCE, v2.RandomHorizontalFlip(1), *FLOATS])
     ours.transform = None
-    assert torch.equal(all_of(ours), torch.stack([image for image, _ in data]))
-    sized = preload(photo_folder, *ONCE)
-    with pytest.raises(gp.SizeError):
-        sized.transform = None
+    assert ours.transform is None
+    assert torch.equal(all_of(ours), all_of(preload(photo_folder, *ONCE, *FLOATS)))
+    copied = copy.deepcopy(ours)
+    copied.transform = None
+    assert torch.equal(all_of(copied), all_of(ours))
 
 
 def test_store_size_is_remembered(photo_folder: Path) -> None:

@@ -27,7 +27,7 @@ ORDER = [
     *("catalog", "fast", "settings", "calling", "leaves", "probe", "made_up", "trace", "refusals"),
     *("division", "parts", "steps", "splitmix", "draws", "functional", "native", "stages"),
     *("one_pass", "chains", "batch_checks", "per_sample", "ranks", "arguments", "resident"),
-    *("outline", "plan", "report", "bar", "pool", "staging", "shortcuts", "filling"),
+    *("outline", "plan", "reuse", "report", "bar", "pool", "staging", "shortcuts", "filling"),
     *("gpu_decoding", "gaps", "cache_file", "cache_writing", "cache_key", "kept_rows"),
     *("lock", "cache", "ahead"),
     *("shelves", "building", "store", "check", "fetched", "selection", "view", "clock"),

@@ -313,26 +313,6 @@ def test_another_transform(photo_folder: Path, drawn: gp.GPUPreloadDataset) -> N
         drawn.with_transform(v2.Compose([v2.Resize((9, 9)), *FLOATS]))
 
 
-def test_a_centre_crop_of_what_is_cropped_by_chance(photo_folder: Path) -> None:
-    """Training with RandomCrop and validating with CenterCrop take one store, and a mark."""
-    train = preload(photo_folder, v2.Resize((20, 20)), v2.RandomCrop(16), *FLOATS)
-    transform = v2.Compose([v2.Resize((20, 20)), v2.CenterCrop(16), *FLOATS])
-    with pytest.raises(gp.TransformError) as raised:
-        train.with_transform(transform)
-    assert str(raised.value) == (
-        "this transform has another once-part than the images were loaded with, so they must be "
-        "loaded again: gpupreload.preload(data, transform).\n"
-        "Or mark the steps that are new as gp.live, to run for each batch: CenterCrop(16), "
-        "ToImage().\n"
-        "loaded with: Resize((20, 20))\n"
-        "asked for:   Resize((20, 20)), CenterCrop(16), ToImage()"
-    )
-    val = train.with_transform([v2.Resize((20, 20)), gp.live(v2.CenterCrop(16)), *FLOATS])
-    assert val.view.store is train.view.store
-    expected = torch.stack([image for image, _ in ImageFolder(photo_folder, transform)])
-    assert torch.equal(epoch_of(val), expected)
-
-
 def test_a_subset_of_ours_takes_a_transform(drawn: gp.GPUPreloadDataset) -> None:
     """Assigning the transform of a subset changes the subset, and nothing else."""
     part = drawn.subset([1, 2])

@@ -158,6 +158,9 @@ _TO_TENSOR = _classes(["ToTensor"])
 _TO_PIL = _classes(["ToPILImage"])
 _RESIZE = _classes(["Resize"])
 _CENTER_CROP = _classes(["CenterCrop"])
+_PAD = _classes(["Pad"])
+_TO_GRAY = _classes(["Grayscale"])
+_RGB = _classes(["RGB"])
 
 
 def kind_of(transform: Any) -> Kind | None:
@@ -224,6 +227,21 @@ def is_resize(transform: Any) -> bool:
 def is_center_crop(transform: Any) -> bool:
     """Whether a step is a `CenterCrop`."""
     return type(transform) in _CENTER_CROP
+
+
+def is_pad(transform: Any) -> bool:
+    """Whether a step is a `Pad`."""
+    return type(transform) in _PAD
+
+
+def is_grayscale(transform: Any) -> bool:
+    """Whether a step is a `Grayscale`."""
+    return type(transform) in _TO_GRAY
+
+
+def is_rgb(transform: Any) -> bool:
+    """Whether a step is an `RGB`."""
+    return type(transform) in _RGB
 
 
 def held_by(transform: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from gpupreload.plan import make_plan, own_transform
 from gpupreload.probe import generators_kept
 from gpupreload.ranks import Shard
 from gpupreload.report import report_on, show
+from gpupreload.reuse import Explicit
 from gpupreload.serving import ResidentDataset
 from gpupreload.source import FolderOptions, Source, open_source, picked
 from gpupreload.stages import no_rows
@@ -103,7 +104,8 @@ class GPUPreloadDataset(ResidentDataset):
 
         with generators_kept():  # data of the caller's own may draw, or seed, while they are read
             steps = kept.divided(split)
-            self._use(steps, [part for part in (first, train_aug) if part is not None])
+            self._explicit = Explicit(first, allow_frozen)
+            self._use(steps, self._explicit.with_train_aug(train_aug))
             self._load(kept, settings, allow_frozen=allow_frozen)
 
     @classmethod
@@ -127,10 +129,10 @@ class GPUPreloadDataset(ResidentDataset):
 
         with generators_kept():
             steps = kept.divided(split)
+            self._explicit = None
             self._use(steps, transform)
             self._load(kept, settings, shard)
         self._source = self._source if shard is None else source
-        self._store_size = store_size
         return self
 
     def _load(
@@ -163,7 +165,6 @@ class GPUPreloadDataset(ResidentDataset):
         if settings.progress and self.report.has_news:
             show(self.report)
         self._source = source
-        self._store_size = None
         self.classes = source.classes or [str(i) for i in range(max(self.targets, default=-1) + 1)]
         self.class_to_idx = source.class_to_idx or {c: i for i, c in enumerate(self.classes)}
         self.samples = self.imgs = source.samples

@@ -26,6 +26,7 @@ class Division:
         stored: the form of what is stored.
         is_assumed: whether one size of all images had to be assumed, for want of data.
         why_floats: why floats are stored, or "" where uint8 is.
+        is_given: whether the images are stored already, so that `end` could not be chosen.
     """
 
     leaves: Sequence[Leaf]
@@ -35,6 +36,7 @@ class Division:
     stored: Form
     is_assumed: bool
     why_floats: str
+    is_given: bool = False
 
     def reasons(self) -> list[str]:
         """For each step, why it is where it is."""
@@ -79,6 +81,8 @@ class Division:
         if not _is_uint8(before):
             return "on float pixels, so it runs on the device"
         if _is_uint8(after):
+            if self.is_given:
+                return "but the images were stored without it, so it runs on the device"
             return "but images differ in size after it"
         mode = after.first.mode
         times = _TIMES.get(getattr(torch, mode, torch.uint8).itemsize, "more")

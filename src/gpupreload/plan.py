@@ -22,7 +22,7 @@ from gpupreload.placement import MARGIN, Needs, Place, Placement, Room, Sizes, f
 from gpupreload.probe import generators_kept
 from gpupreload.resident import Resident, find, resident_bytes
 from gpupreload.source import FolderOptions, ImageSpec, Source, open_source
-from gpupreload.steps import Steps, fingerprint, split_transform
+from gpupreload.steps import Step, Steps, fingerprint, split_transform
 from gpupreload.table import Table, in_bytes_and_units, in_units
 from gpupreload.user_cache import user_cache
 
@@ -335,14 +335,16 @@ def identity_of(source: Source, steps: Steps) -> Hashable | None:
 
 
 def once_identity(steps: Steps) -> Hashable:
-    """Say what the once-part does: equal for equal settings of equal classes, in order.
+    """Say what the once-part does: equal for equal settings of equal classes, in order."""
+    return tuple(fingerprint(row.transform) for row in once_rows(steps))
 
-    Conversions at its end do not count, for the same pixels are stored without them.
-    """
-    once = list(steps.once)
-    while once and type(once[-1]) in UNCHANGED_ON_TENSORS:
-        once.pop()
-    return tuple(fingerprint(transform) for transform in once)
+
+def once_rows(steps: Steps) -> tuple[Step, ...]:
+    """The once-part, but for conversions at its end: the same pixels are stored without them."""
+    rows = list(steps.rows_of("once"))
+    while rows and type(rows[-1].transform) in UNCHANGED_ON_TENSORS:
+        rows.pop()
+    return tuple(rows)
 
 
 def _stored(steps: Steps) -> ImageSpec:

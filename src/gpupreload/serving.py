@@ -18,11 +18,11 @@ from gpupreload.floats import float_images
 from gpupreload.functional.levels import mean_and_std
 from gpupreload.holding import HeldDataset
 from gpupreload.per_sample import PerSample
-from gpupreload.plan import once_identity
+from gpupreload.reuse import Explicit, steps_over
 from gpupreload.selection import as_positions, in_range, parts_of
 from gpupreload.source import Transform, describe
 from gpupreload.stages import Rows
-from gpupreload.steps import Steps, split_transform
+from gpupreload.steps import Steps
 from gpupreload.view import View
 
 
@@ -39,7 +39,7 @@ class ResidentDataset(HeldDataset):
     seed: int
     is_seed_drawn: bool
     steps: Steps
-    _store_size: tuple[int, int] | None
+    _explicit: Explicit | None
     _transform: Any
     _each_batch: PerSample
     _clock: Clock
@@ -62,24 +62,20 @@ class ResidentDataset(HeldDataset):
 
     @property
     def transform(self) -> Any:
-        """The transform as given. Assigning another splits it again, over the same store.
-
-        Raises:
-            TransformError: its once-part is another one, so the pixels must be loaded again.
-        """
+        """The transform as given. Assigning another is what `with_transform` does, in place."""
         return self._transform
 
     @transform.setter
     def transform(self, transform: Transform | None) -> None:
+        if transform is None:
+            self._use(self.steps.without_random(), None)
+            return
         if self._source is None:
             raise TransformError(
                 "this dataset was copied or sent to another process, where it has no link to its "
                 "files, so its transform cannot be split again. Assign it to the original."
             )
-        steps = split_transform(transform, self._source, store_size=self._store_size)
-        if once_identity(steps) != once_identity(self.steps):
-            raise TransformError(_another_once_part(self.steps.names("once"), steps.names("once")))
-        self._use(steps, transform)
+        self._use(*steps_over(self.steps, transform, self._source, self._explicit))
 
     # --- parts of it, and with other transforms, over one store
 
@@ -124,18 +120,20 @@ class ResidentDataset(HeldDataset):
         """The same samples with another transform, over the same memory.
 
         Args:
-            transform: any with the same once-part. None leaves the augmentation out: it keeps the
+            transform: any that begins with the steps that ran once: the whole transform, from the
+                files on. Its other deterministic steps run for each batch, with the result that
+                they have on PIL images. Of a `GPUPreloadDataset(...)`, one that begins otherwise
+                takes the place of `train_aug`. None leaves the augmentation out: it keeps the
                 deterministic steps of the present one, such as ToTensor and Normalize, and drops
                 those that are random, or may be.
 
         Raises:
-            TransformError: its once-part is another one, so the pixels must be loaded again.
+            TransformError: it begins with other steps, so the pixels must be loaded again; or a
+                later one, such as a Resize, gives other pixels on tensors than on PIL images, and
+                is not marked `gp.live`.
         """
         twin = self._sharing(self.view)
-        if transform is None:
-            twin._use(self.steps.without_random(), None)
-        else:
-            twin.transform = transform
+        twin.transform = transform
         return twin
 
     def _sharing(self, view: View) -> Self:
@@ -263,15 +261,3 @@ class ResidentDataset(HeldDataset):
         if self._each_batch.slow_steps:
             lines.append(f"  slow, sample by sample: {', '.join(self._each_batch.slow_steps)}")
         return "\n".join(lines)
-
-
-def _another_once_part(stored: str, asked: str) -> str:
-    """What to say to a transform whose once-part is not the one that the images went through."""
-    more = asked.removeprefix(f"{stored}, ")
-    way = f"Or mark the steps that are new as gp.live, to run for each batch: {more}.\n"
-    return (
-        "this transform has another once-part than the images were loaded with, so they "
-        "must be loaded again: gpupreload.preload(data, transform).\n"
-        f"{way if more != asked else ''}"
-        f"loaded with: {stored}\nasked for:   {asked}"
-    )

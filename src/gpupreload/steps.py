@@ -78,7 +78,7 @@ def split_transform(
     2  RandomHorizontalFlip(p=0.5)  each batch  random: drawn anew for each sample
     """
     leaves = flatten(transform)
-    _warn_of_colors(leaves)
+    warn_of_colors(leaves)
     if data is not None:
         return _split(leaves, open_source(data), store_size)
     errors = []
@@ -116,7 +116,7 @@ def split_explicit(
     before = flatten(deterministic_transform, "deterministic_transform")
     after = flatten(train_aug, "train_aug")
     _check_marks(before, after)
-    _warn_of_colors([*before, *after])
+    warn_of_colors([*before, *after])
     source = open_source(data)
     trace = follow(before, source)
     _check_frozen(before, after, trace, allow_frozen)
@@ -129,10 +129,10 @@ def split_explicit(
 
 
 def _split(leaves: list[Leaf], source: Source, store_size: tuple[int, int] | None) -> Steps:
-    trace = follow(_head(leaves), source)
+    trace = follow(head_of(leaves), source)
     if store_size is not None:
         leaves = _with_store_size(leaves, trace.first_random, store_size)
-        trace = follow(_head(leaves), source)
+        trace = follow(head_of(leaves), source)
     last = trace.first_random
     floor = _after_last(leaf.mark == "once" for leaf in leaves)
     if floor > last:
@@ -143,7 +143,7 @@ def _split(leaves: list[Leaf], source: Source, store_size: tuple[int, int] | Non
     return _steps(leaves, trace, last, floor, source)
 
 
-def _head(leaves: Sequence[Leaf]) -> list[Leaf]:
+def head_of(leaves: Sequence[Leaf]) -> list[Leaf]:
     """The steps before the first that is known to run each time."""
     return list(itertools.takewhile(lambda leaf: not leaf.must_run_each_time, leaves))
 
@@ -162,7 +162,7 @@ def _steps(leaves: Sequence[Leaf], trace: Trace, last: int, floor: int, source: 
     if division is None or ends_in_many_sizes:
         raise _nothing_to_store(leaves, trace, last, source)
     division = replace(division, trace=follow(leaves, source, done=trace))
-    rows = tuple(_step(division, i, why) for i, why in enumerate(division.reasons()))
+    rows = rows_of(division)
     if not has_data:
         return Steps(rows, note=_NOTE_WITHOUT_DATA if division.is_assumed else "")
     form, n_decoded = division.stored, division.trace.n_decoded
@@ -177,6 +177,11 @@ def _nothing_to_store(
     if any(form.dtype is None for form in forms):
         return TransformError(refusals.not_storable(leaves, trace, last, source))
     return SizeError(refusals.sizes_differ(leaves, trace, last, source))
+
+
+def rows_of(division: Division) -> tuple[Step, ...]:
+    """The steps of a division, whose trace reaches to its end."""
+    return tuple(_step(division, i, why) for i, why in enumerate(division.reasons()))
 
 
 def _step(division: Division, position: int, reason: str) -> Step:
@@ -208,11 +213,14 @@ def _with_store_size(
     position = first_random
     while position and leaves[position - 1].keeps_geometry:
         position -= 1
-    inserted = [
-        Leaf(step, f"the step that store_size={size} inserts", inserted=_WHY_STORE_SIZE)
-        for step in (ResizeToCover(size), v2.CenterCrop(size))
-    ]
-    return [*leaves[:position], *inserted, *leaves[position:]]
+    return [*leaves[:position], *inserted_for(size), *leaves[position:]]
+
+
+def inserted_for(size: tuple[int, int]) -> list[Leaf]:
+    """The steps that `store_size` inserts."""
+    place = f"the step that store_size={size} inserts"
+    steps = (ResizeToCover(size), v2.CenterCrop(size))
+    return [Leaf(step, place, inserted=_WHY_STORE_SIZE) for step in steps]
 
 
 def _checked_size(store_size: Any) -> tuple[int, int]:
@@ -265,7 +273,8 @@ def _floats_for(after: Sequence[Leaf], given: Form) -> list[Leaf]:
     return [Leaf(v1.ToTensor(), "the step that makes floats for train_aug", inserted=_WHY_FLOATS)]
 
 
-def _warn_of_colors(leaves: Sequence[Leaf]) -> None:
+def warn_of_colors(leaves: Sequence[Leaf]) -> None:
+    """Warn of steps that read colours where `Normalize` has changed their range."""
     normalize = None
     for leaf in leaves:
         if is_normalize(leaf.transform):
