@@ -78,9 +78,3 @@ def test_options_for_other_data_are_refused(folder: Path) -> None:
         "torchvision.datasets.folder.ImageFolder. Pass the folder's path, or leave "
         "allow_empty= out."
     )
-
-
-def test_a_misspelt_argument_is_named(folder: Path) -> None:
-    """An argument that there is not is a TypeError, as for any function."""
-    with pytest.raises(TypeError, match="unexpected keyword argument 'worker'"):
-        preload(folder, worker=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 import torchvision.transforms.v2 as v2
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets import ImageFolder
 
 import gpupreload as gp
@@ -321,6 +322,42 @@ def test_a_loader_over_a_freed_dataset_says_so(photo_folder: Path) -> None:
             "pin_memory is True, but there is nothing to pin: the images are on the device "
             "already. Leave pin_memory out.",
         ),
+        (
+            {"collate_fn": list},
+            "collate_fn is type, but a Loader makes batches on the device. Put what it does into "
+            "the transform, where gp.batched(fn) is called on whole batches, or use "
+            "torch.utils.data.DataLoader.",
+        ),
+        (
+            {"generator": torch.Generator()},
+            "generator is torch._C.Generator, but a Loader's order and draws are a function of a "
+            "seed and the epoch. Pass seed= instead, such as seed=generator.initial_seed().",
+        ),
+        (
+            {"batch_sampler": [[0, 1]]},
+            "batch_sampler is list, but a Loader makes the batches itself. Pass a sampler of "
+            "sample numbers as sampler=, and batch_size=.",
+        ),
+        (
+            {"pin_memory_device": "cuda"},
+            "pin_memory_device is 'cuda', but there is nothing to pin: the images are on the "
+            "device already. Leave it out.",
+        ),
+        *(
+            (
+                {name: value},
+                f"{name} is {came}, but a Loader has no worker processes: the images are on the "
+                "device already. Leave it out.",
+            )
+            for name, value, came in (
+                ("persistent_workers", True, "True"),
+                ("prefetch_factor", 4, "4"),
+                ("worker_init_fn", print, "builtin_function_or_method"),
+                ("timeout", 1.5, "1.5"),
+                ("multiprocessing_context", "spawn", "'spawn'"),
+                ("in_order", False, "False"),
+            )
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -346,6 +383,11 @@ def test_other_datasets_are_refused(photo_folder: Path) -> None:
 def test_num_workers_0_and_pin_memory_false_are_taken(numbered: gp.GPUPreloadDataset) -> None:
     """The settings that are right for resident data may stay when a DataLoader is replaced."""
     assert len(gp.Loader(numbered, 10, num_workers=0, pin_memory=False)) == 10
+    signature = inspect.signature(DataLoader).parameters.values()
+    defaults = {p.name: p.default for p in signature if p.default is not p.empty}
+    for name in ("batch_size", "shuffle"):  # not the same here
+        del defaults[name]
+    assert len(gp.Loader(numbered, 10, **defaults)) == 10
 
 
 def test_tensors_of_ours_do_not_follow_the_default_device(photos: gp.GPUPreloadDataset) -> None:

@@ -23,8 +23,9 @@ PACKAGE = ROOT / "src" / "gpupreload"
 # its modules may import each other.
 ORDER = [
     *("errors", "table", "user_cache", "let_go", "host", "tree", "wrong_folder", "folder"),
-    *("unreadable", "jpeg", "remarks", "decode", "source", "devices", "placement", "cover"),
-    *("catalog", "fast", "settings", "calling", "leaves", "probe", "made_up", "trace", "refusals"),
+    *("unreadable", "jpeg", "remarks", "decode", "source", "keywords", "devices", "placement"),
+    *("cover", "catalog", "fast", "settings", "calling", "leaves", "probe", "made_up"),
+    *("trace", "refusals"),
     *("division", "parts", "steps", "splitmix", "draws", "functional", "native", "stages"),
     *("one_pass", "chains", "batch_checks", "per_sample", "ranks", "arguments", "resident"),
     *("outline", "plan", "reuse", "report", "bar", "pool", "staging", "shortcuts", "filling"),

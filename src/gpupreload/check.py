@@ -11,6 +11,7 @@ from torchvision.datasets import DatasetFolder
 from gpupreload.arguments import resolve_workers
 from gpupreload.bar import bar
 from gpupreload.errors import ArgumentError, UnreadableError
+from gpupreload.keywords import check_keywords
 from gpupreload.outline import DECODE_BUDGET
 from gpupreload.pool import SPAN, ByteBudget, threads
 from gpupreload.report import LoadReport, report_on
@@ -37,7 +38,9 @@ def check(
 
     Raises:
         FolderError, ArgumentError: the folder, or an argument, cannot be used.
+        TypeError: there is no such argument; the message names the nearest.
     """
+    check_keywords(check, folder)
     n_threads = resolve_workers(workers)
     if "on_error" in folder:
         raise ArgumentError(

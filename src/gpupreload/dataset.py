@@ -13,6 +13,7 @@ from gpupreload.arguments import Settings, check_decode
 from gpupreload.cache import Cache
 from gpupreload.clock import Clock
 from gpupreload.errors import ArgumentError
+from gpupreload.keywords import check_keywords
 from gpupreload.let_go import letting_go
 from gpupreload.placement import Placement
 from gpupreload.plan import make_plan, own_transform
@@ -72,6 +73,7 @@ class GPUPreloadDataset(ResidentDataset):
         DoesNotFitError: the device has not the memory; before any image is decoded.
         FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
             the transform or the device cannot be used.
+        TypeError: there is no such argument; the message names the nearest.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class GPUPreloadDataset(ResidentDataset):
         placement: Placement = "auto",
         **folder: Unpack[FolderOptions],
     ) -> None:
+        check_keywords(GPUPreloadDataset, folder)
         check_not_resident(data_root)
         settings = Settings.checked(
             device, seed, workers, progress, cache, cache_key, placement=placement

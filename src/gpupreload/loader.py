@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
@@ -16,8 +16,11 @@ from gpupreload.blocks import Blocks, Drawing
 from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError
+from gpupreload.keywords import check_keywords
 from gpupreload.loader_arguments import (
+    DATA_LOADERS,
     check_format,
+    check_no_others,
     check_no_workers,
     checked_batch_size,
     checked_mix,
@@ -72,6 +75,8 @@ class Loader:
             as nobody holds a tensor in it. Small batches are views of a block of up to 8 MiB:
             clone one that you keep for long, or save.)
         num_workers, pin_memory: as for a `DataLoader`; only 0 and False make sense here.
+        **others: what else a `DataLoader` takes, with the value that asks for nothing, such as
+            `collate_fn=None`; any other value is an error that says what to do instead.
 
     Attributes:
         dataset: as given; of a torch `Subset`, the subset that shares the dataset's memory.
@@ -81,7 +86,9 @@ class Loader:
     Raises:
         ArgumentError: an argument has a value that cannot be used.
         TransformError: `mix` is a transform that does not mix, or a torch `Subset` has a transform.
-        LoadingError: worker processes or pinned memory were asked for.
+        LoadingError: worker processes, or something else that only a `DataLoader` has, were asked
+            for.
+        TypeError: there is no such argument; the message names the nearest.
         FreedError: while iterating, when the dataset was freed.
 
     >>> import torch, torchvision.transforms.v2 as v2
@@ -112,7 +119,10 @@ class Loader:
         reuse_buffers: bool = False,
         num_workers: int = 0,
         pin_memory: bool = False,
+        **others: Never,
     ) -> None:
+        check_no_others(others)
+        check_keywords(Loader, others.keys() - DATA_LOADERS)
         check_switches(shuffle=shuffle, drop_last=drop_last)
         check_switches(with_indices=with_indices, reuse_buffers=reuse_buffers)
         check_format(dtype, memory_format)

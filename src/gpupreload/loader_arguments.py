@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,32 @@ from gpupreload.errors import ArgumentError, LoadingError, TransformError
 from gpupreload.fetched import IGNORED_TRANSFORM, has_ignored_transform
 from gpupreload.source import describe
 
+# what a DataLoader takes and a Loader does not, each with the value that asks for nothing
+DATA_LOADERS = {
+    "batch_sampler": None,
+    "collate_fn": None,
+    "generator": None,
+    "in_order": True,
+    "multiprocessing_context": None,
+    "persistent_workers": False,
+    "pin_memory_device": "",
+    "prefetch_factor": None,
+    "timeout": 0,
+    "worker_init_fn": None,
+}
+_INSTEAD = {
+    "batch_sampler": "a Loader makes the batches itself. Pass a sampler of sample numbers as "
+    "sampler=, and batch_size=.",
+    "collate_fn": "a Loader makes batches on the device. Put what it does into the transform, "
+    "where gp.batched(fn) is called on whole batches, or use torch.utils.data.DataLoader.",
+    "generator": "a Loader's order and draws are a function of a seed and the epoch. Pass seed= "
+    "instead, such as seed=generator.initial_seed().",
+    "pin_memory_device": "there is nothing to pin: the images are on the device already. Leave it "
+    "out.",
+}
+_NO_WORKERS = (
+    "a Loader has no worker processes: the images are on the device already. Leave it out."
+)
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -98,3 +125,12 @@ def check_no_workers(num_workers: int, pin_memory: bool) -> None:
             "pin_memory is True, but there is nothing to pin: the images are on the device "
             "already. Leave pin_memory out."
         )
+
+
+def check_no_others(others: Mapping[str, Any]) -> None:
+    """Raise a `LoadingError` where something is asked for that only a `DataLoader` does."""
+    for name, value in others.items():
+        nothing = DATA_LOADERS.get(name, value)
+        if value is not nothing and value != nothing:
+            came = repr(value) if isinstance(value, bool | int | float | str) else describe(value)
+            raise LoadingError(f"{name} is {came}, but {_INSTEAD.get(name, _NO_WORKERS)}")

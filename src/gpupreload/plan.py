@@ -17,6 +17,7 @@ from gpupreload.arguments import check_decode
 from gpupreload.devices import Memory, memory_of, resolve_device
 from gpupreload.errors import ArgumentError, DoesNotFitError
 from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
+from gpupreload.keywords import check_keywords
 from gpupreload.outline import check_not_random, class_counts, decoding_bytes, in_kinds
 from gpupreload.placement import MARGIN, Needs, Place, Placement, Room, Sizes, free_on_disk
 from gpupreload.probe import generators_kept
@@ -259,6 +260,7 @@ def plan(
         SizeError: the images do not come out of the deterministic steps in one size.
         TransformError: a step of the transform cannot be used.
         DeviceError: there is no such device.
+        TypeError: there is no such argument; the message names the nearest.
 
     >>> import torchvision.transforms.v2 as v2
     >>> from torchvision.datasets import FakeData
@@ -266,6 +268,7 @@ def plan(
     >>> p.float32_bytes, p.uint8_bytes, p.label_bytes  # 1,550 x 3 x 112 x 112, at 4 bytes and at 1
     (233318400, 58329600, 12400)
     """
+    check_keywords(plan, folder)
     found, asked = resolve_device(device), places.checked(placement)
     check_decode(folder.get("decode"), found)
     source = open_source(data, **folder).readable()

@@ -10,6 +10,7 @@ import torch
 
 from gpupreload.arguments import Settings, check_decode
 from gpupreload.dataset import GPUPreloadDataset, check_not_resident
+from gpupreload.keywords import check_keywords
 from gpupreload.placement import Placement
 from gpupreload.source import FolderOptions, open_source
 
@@ -74,7 +75,9 @@ def preload(
         DoesNotFitError: the device has not the memory; before any image is decoded.
         FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
             the transform or the device cannot be used.
+        TypeError: there is no such argument; the message names the nearest.
     """
+    check_keywords(preload, folder)
     check_not_resident(data)
     settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard, placement)
     check_decode(folder.get("decode"), settings.device)
