@@ -120,6 +120,9 @@ def test_weights_have_no_limit_at_24_bits() -> None:
         ([0.0] * 100, "weights run from 0 to 0; "),
         ([float("nan")] * 100, "weights run from nan to nan; "),
         ([float("inf")] * 100, "weights run from inf to inf; "),
+        ({"0": -1}, "weights run from -1 to 1; "),
+        ({"0": "a"}, "weights is list of no numbers; "),
+        (["a"] * 100, "weights is list of no numbers; "),
     ],
     ids=str,
 )
@@ -130,8 +133,92 @@ def test_weights_that_cannot_be_used(
     with pytest.raises(gp.ArgumentError) as raised:
         gp.Loader(numbered, weights=weights)
     assert str(raised.value) == (
-        f"{what}expected one number for each of the 100 samples, 0 or more, not all of them 0, or "
-        "'balanced'."
+        f"{what}expected one number for each of the 100 samples, 0 or more, not all of them 0, a "
+        "dict of such numbers by class, as {'0': 2}, or 'balanced'."
+    )
+
+
+def test_weights_by_class(drawn: gp.GPUPreloadDataset) -> None:
+    """A dict gives each sample the weight of its class, and 1 where the class is not named."""
+    for data in (drawn, drawn.subset([9, 3, 5])):
+        by_class = gp.Loader(data, weights={"owl": 2.5, "cat": 0})
+        each = [{0: 0, 1: 1, 2: 2.5}[label] for label in data.targets]
+        for one, two in zip(by_class, gp.Loader(data, weights=each), strict=True):
+            assert torch.equal(one[0], two[0])
+            assert torch.equal(one[1], two[1])
+
+
+@pytest.mark.parametrize(("name", "such"), [("owls", "'owl'"), (1, "'cat', 'dog', 'owl'")])
+def test_weights_of_a_class_that_is_not_there(
+    drawn: gp.GPUPreloadDataset, name: Any, such: str
+) -> None:
+    """A misspelt class would keep its weight of 1 unseen; it is refused with the nearest."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(drawn, weights={name: 2.0})
+    assert str(raised.value) == (
+        f"weights names the class {name!r}; expected names from dataset.classes, such as {such}. "
+        "A class that is not named has the weight 1."
+    )
+
+
+def test_a_number_of_draws(numbered: gp.GPUPreloadDataset) -> None:
+    """num_samples says how many draws an epoch has, fewer or more than there are samples."""
+    for n in (3, 250):
+        loader = gp.Loader(numbered, 100, weights="balanced", num_samples=n)
+        assert len(numbers(loader)) == n
+        assert len(loader) == -(-n // 100)
+    longer = numbers(gp.Loader(numbered, weights="balanced", num_samples=250))
+    assert longer[:100] == numbers(gp.Loader(numbered, weights="balanced"))
+
+
+def test_a_number_of_draws_is_part_of_the_order(numbered: gp.GPUPreloadDataset) -> None:
+    """An epoch cannot be gone on with where it has another number of draws."""
+    loader = gp.Loader(numbered, 10, weights="balanced", num_samples=50)
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(gp.ArgumentError, match="Resume with the same shuffle, weights or sampler"):
+        gp.Loader(numbered, 10, weights="balanced", num_samples=60).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"weights": "balanced", "num_samples": 0},
+            "num_samples is 0; expected how many samples an epoch draws by weights, 1 or more, or "
+            "None for as many as there are.",
+        ),
+        (
+            {"shuffle": True, "num_samples": 40},
+            "num_samples is 40, but only draws by weights have a number of their own. Pass "
+            "weights= too, or sampler=torch.utils.data.RandomSampler(dataset, num_samples=40).",
+        ),
+        (
+            {"weights": "balanced", "shuffle": True},
+            "weights and shuffle=True were both given, and each says in which order samples are "
+            "served. Pass one of them. (Draws by weights come in random order.)",
+        ),
+    ],
+    ids=["none", "shuffle", "both"],
+)
+def test_numbers_of_draws_that_cannot_be(
+    numbered: gp.GPUPreloadDataset, settings: dict[str, Any], message: str
+) -> None:
+    """What an epoch draws is said by weights alone."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(numbered, **settings)
+    assert str(raised.value) == message
+
+
+def test_a_shard_has_its_own_number_of_draws() -> None:
+    """With shard= an epoch is what each process holds, and num_samples is refused."""
+    data = [(torch.zeros(1, 1, 1, dtype=torch.uint8), 0) for _ in range(6)]
+    ours = gp.preload(data, device="cpu", progress=False, seed=0, shard=(0, 2))
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(ours, weights="balanced", num_samples=4)
+    assert str(raised.value) == (
+        "num_samples is 4, but the dataset was loaded with shard=, where an epoch has as many "
+        "samples as each process holds. Leave num_samples= out."
     )
 
 

@@ -262,15 +262,57 @@ def test_without_stratify_any_sample_goes_anywhere() -> None:
     assert {sum(ours.split([20, 20], seed=s)[0].targets) for s in range(20)} == {10}
 
 
-@pytest.mark.parametrize("sizes", [[0.8, 0.1], [6, 5], [1.5, -0.5], [], [0.5, 6]])
-def test_sizes_that_do_not_sum_up(drawn: gp.GPUPreloadDataset, sizes: list[float]) -> None:
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [0.8, 0.1],
+        [6, 5],
+        [1.5, -0.5],
+        [],
+        [0.5, 6],
+        1.0,
+        float("nan"),
+        12,
+        -3,
+        True,
+        "abc",
+        None,
+        ["a", 1],
+    ],
+    ids=str,
+)
+def test_sizes_that_do_not_sum_up(drawn: gp.GPUPreloadDataset, sizes: Any) -> None:
     """Sizes that are no division are refused."""
     with pytest.raises(gp.ArgumentError) as raised:
         drawn.split(sizes)
     assert str(raised.value) == (
-        f"sizes is {sizes}; expected fractions above 0 that sum to 1, such as [0.8, 0.2], or "
+        f"sizes is {sizes!r}; expected fractions above 0 that sum to 1, such as [0.8, 0.2], or "
         "whole numbers above 0 that sum to 12, the number of images."
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "both"),
+    [(0.8, "[0.8, 0.2]"), (10, "[10, 2]"), (np.float32(0.25), "[0.25, 0.75]")],
+)
+def test_one_size_alone(drawn: gp.GPUPreloadDataset, size: float, both: str) -> None:
+    """A single fraction or number might mean either part, and is refused with both written out."""
+    with pytest.raises(gp.ArgumentError) as raised:
+        drawn.split(size)
+    assert str(raised.value) == (
+        f"sizes is {size}; expected a size for each part, which sum up: split({both})."
+    )
+    parts = drawn.split(np.array([0.75, 0.25]))
+    assert [len(part) for part in parts] == [9, 3]
+
+
+def test_a_split_without_a_seed_is_the_same_each_time(drawn: gp.GPUPreloadDataset) -> None:
+    """What is held back stays held back, whatever torch was seeded with."""
+    parts = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        parts.append(drawn.split([0.5, 0.5])[0].indices.tolist())
+    assert parts[0] == parts[1] == drawn.split([0.5, 0.5], seed=0)[0].indices.tolist()
 
 
 def test_a_part_that_would_be_empty(drawn: gp.GPUPreloadDataset) -> None:

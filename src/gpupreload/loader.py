@@ -48,9 +48,12 @@ class Loader:
         sampler: a torch sampler of sample numbers, or another iterable of them that can be gone
             through again and again; it says what each epoch serves, in this process. One that has
             a `set_epoch` is told the epoch.
-        weights: one number for each sample, 0 or more: an epoch is as many draws as there are
-            samples, with replacement, in proportion to these. "balanced" draws from every class as
-            often. A sample that comes again in an epoch is augmented anew.
+        weights: one number for each sample, 0 or more; or by the names of classes, as
+            {"cat": 2}, the weight of each of their samples, 1 where a class is not named; or
+            "balanced", by which every class is drawn as often. An epoch is then as many draws as
+            there are samples, with replacement: some come several times, augmented anew each time,
+            and others not at all.
+        num_samples: how many draws by weights an epoch has; None takes one for each sample.
         seed: of order and draws; None takes the dataset's.
         rank, world_size: the number of this process, from 0, and how many there are; None takes
             them from `torch.distributed`, where that is initialised. Of each epoch's order, which
@@ -108,6 +111,7 @@ class Loader:
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
         weights: Any = None,
+        num_samples: int | None = None,
         seed: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
@@ -134,7 +138,8 @@ class Loader:
         draws.key_of(self.seed, 0, 0)  # refuses a seed out of range
         self.mix = mix
         self.mix_step = None if mix is None else checked_mix(mix, self.dataset)
-        self._sampled = sampled(self.dataset.view, shuffle, weights, sampler)
+        classes = self.dataset.class_to_idx
+        self._sampled = sampled(self.dataset.view, classes, shuffle, weights, sampler, num_samples)
         is_training = shuffle or weights is not None
         self._ranks = Ranks.checked(rank, world_size, uneven, is_training=is_training)
         check_no_rank(self._sampled, rank)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler
 
 from gpupreload import draws
+from gpupreload.arguments import whole_number
 from gpupreload.errors import ArgumentError
 from gpupreload.selection import in_range
 from gpupreload.source import describe
@@ -69,7 +71,8 @@ class Weighted:
     def __init__(self, weights: Tensor, n_draws: int | None = None) -> None:
         self._ends = weights.to(torch.float64).cumsum(0)
         self._n_draws = len(weights) if n_draws is None else n_draws
-        self.name = f"weights {zlib.crc32(self._ends.numpy().data):08x}"
+        of_others = "" if n_draws is None else f", {n_draws} draws"
+        self.name = f"weights {zlib.crc32(self._ends.numpy().data):08x}{of_others}"
 
     def __len__(self) -> int:
         return self._n_draws
@@ -101,23 +104,35 @@ class BySampler:
         return in_range(listed, self._n_images)
 
 
-def sampled(view: View, shuffle: bool, weights: Any, sampler: Any) -> Weighted | BySampler | None:
+def sampled(
+    view: View,
+    class_to_idx: Mapping[str, int],
+    shuffle: bool,
+    weights: Any,
+    sampler: Any,
+    num_samples: Any,
+) -> Weighted | BySampler | None:
     """Return the order that a loader's arguments ask for, or None where they sample nothing.
 
     Args:
         view: of the samples to be served.
+        class_to_idx: the number of each class by name.
         shuffle: whether each epoch is to have another order.
-        weights: one for each sample, "balanced", or None.
+        weights: one for each sample, or by the name of a class, "balanced", or None.
         sampler: a torch sampler, or None.
+        num_samples: how many draws by weights an epoch has; None takes one for each sample.
 
     Raises:
         ArgumentError: an argument cannot be used, or not with another.
     """
+    _check_one(shuffle, weights, sampler)
+    if num_samples is not None:
+        num_samples = _n_draws(num_samples, weights, view)
     if sampler is not None:
-        _check_sampler(sampler, shuffle, weights)
+        _check_sampler(sampler)
         return BySampler(sampler, len(view))
     if weights is not None:
-        return Weighted(_balanced(view) if _is_balanced(weights) else _weights(weights, len(view)))
+        return Weighted(_as_weights(weights, view, class_to_idx), num_samples)
     return None
 
 
@@ -140,13 +155,23 @@ def _position(index: Any) -> int:
         ) from None
 
 
-def _check_sampler(sampler: Any, shuffle: bool, weights: Any) -> None:
-    other = "shuffle=True" if shuffle else "weights" if weights is not None else ""
+def _check_one(shuffle: bool, weights: Any, sampler: Any) -> None:
+    """Refuse two ways of saying in which order samples are served."""
+    asked = {
+        "sampler": sampler is not None,
+        "weights": weights is not None,
+        "shuffle=True": shuffle,
+    }
+    one, other, *_ = [*(name for name, is_asked in asked.items() if is_asked), "", ""]
     if other:
+        drawn = " (Draws by weights come in random order.)" if one == "weights" else ""
         raise ArgumentError(
-            f"sampler and {other} were both given, and each says in which order samples are "
-            "served. Pass one of them."
+            f"{one} and {other} were both given, and each says in which order samples are "
+            f"served. Pass one of them.{drawn}"
         )
+
+
+def _check_sampler(sampler: Any) -> None:
     once = isinstance(sampler, Iterator)
     if once or isinstance(sampler, BatchSampler) or not isinstance(sampler, Iterable):
         raise ArgumentError(
@@ -156,24 +181,65 @@ def _check_sampler(sampler: Any, shuffle: bool, weights: Any) -> None:
         )
 
 
-def _is_balanced(weights: Any) -> bool:
-    return isinstance(weights, str) and weights == "balanced"
+def _n_draws(num_samples: Any, weights: Any, view: View) -> int:
+    number = whole_number(num_samples)
+    if number is None or number < 1:
+        raise ArgumentError(
+            f"num_samples is {num_samples!r}; expected how many samples an epoch draws by weights, "
+            "1 or more, or None for as many as there are."
+        )
+    if weights is None:
+        raise ArgumentError(
+            f"num_samples is {number}, but only draws by weights have a number of their own. Pass "
+            "weights= too, or sampler=torch.utils.data.RandomSampler(dataset, "
+            f"num_samples={number})."
+        )
+    if view.shard is not None:
+        raise ArgumentError(
+            f"num_samples is {number}, but the dataset was loaded with shard=, where an epoch has "
+            "as many samples as each process holds. Leave num_samples= out."
+        )
+    return number
 
 
-def _balanced(view: View) -> Tensor:
-    """Weights by which every class that has samples is drawn as often as any other."""
+def _as_weights(weights: Any, view: View, class_to_idx: Mapping[str, int]) -> Tensor:
+    """One weight for each sample, floating point [N] on the CPU."""
     labels = view.labels_on_cpu
-    return torch.bincount(labels).to(torch.float64).reciprocal()[labels]
-
-
-def _weights(weights: Any, n_images: int) -> Tensor:
+    if isinstance(weights, str) and weights == "balanced":
+        # by these every class that has samples is drawn as often as any other
+        return torch.bincount(labels).to(torch.float64).reciprocal()[labels]
+    example = next(iter(class_to_idx), "cat")
     expected = (
-        f"expected one number for each of the {n_images:,} samples, 0 or more, not all of them 0, "
-        "or 'balanced'."
+        f"expected one number for each of the {len(view):,} samples, 0 or more, not all of them 0, "
+        f"a dict of such numbers by class, as {{{example!r}: 2}}, or 'balanced'."
     )
+    if isinstance(weights, Mapping):
+        by_class = _by_class(weights, class_to_idx, expected)
+        weights = [by_class.get(label, 1.0) for label in labels.tolist()]
+    return _checked(weights, len(view), expected)
+
+
+def _by_class(
+    weights: Mapping[Any, Any], class_to_idx: Mapping[str, int], expected: str
+) -> dict[int, Any]:
+    """Weights by the number of the class."""
+    for name in weights:
+        if name not in class_to_idx:
+            near = get_close_matches(str(name), class_to_idx, n=1) or list(class_to_idx)[:3]
+            raise ArgumentError(
+                f"weights names the class {name!r}; expected names from dataset.classes, such as "
+                f"{', '.join(map(repr, near))}. A class that is not named has the weight 1."
+            )
+    return {class_to_idx[name]: weight for name, weight in weights.items()}
+
+
+def _checked(weights: Any, n_images: int, expected: str) -> Tensor:
     if isinstance(weights, str) or not isinstance(weights, Sized | Iterable):
         raise ArgumentError(f"weights is {weights!r}; {expected}")
-    found = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
+    try:
+        found = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"weights is {describe(weights)} of no numbers; {expected}") from None
     if found.shape != (n_images,):
         raise ArgumentError(f"weights has the shape {tuple(found.shape)}; {expected}")
     total = float(found.sum())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -116,14 +117,11 @@ def _as_tensor(indices: Any, n_images: int) -> Tensor:
 
 def _counts(sizes: Sequence[float], n_images: int) -> list[int]:
     """The number of samples in each part; what fractions leave over goes to the largest rests."""
-    sizes = list(sizes)
+    sizes = _listed(sizes, n_images)
     are_counts = all(whole_number(size) is not None for size in sizes)
     fits = sum(sizes) == n_images if are_counts else abs(sum(sizes) - 1) < _TOLERANCE
     if not sizes or not fits or min(sizes) <= 0:
-        raise ArgumentError(
-            f"sizes is {sizes}; expected fractions above 0 that sum to 1, such as [0.8, 0.2], or "
-            f"whole numbers above 0 that sum to {n_images}, the number of images."
-        )
+        raise _no_division(sizes, n_images)
     exact = [size if are_counts else size * n_images for size in sizes]
     counts = [math.floor(number + _TOLERANCE) for number in exact]
     rests = sorted(range(len(sizes)), key=lambda i: counts[i] - exact[i])
@@ -135,6 +133,31 @@ def _counts(sizes: Sequence[float], n_images: int) -> list[int]:
             "fractions."
         )
     return counts
+
+
+def _listed(sizes: Any, n_images: int) -> list[float]:
+    """The sizes as a list of numbers; of a single one, say which two it may mean."""
+    whole = whole_number(sizes)
+    if whole is not None or isinstance(sizes, float | np.floating):
+        rest = n_images - whole if whole is not None else round(1 - float(sizes), 9)
+        if sizes > 0 and rest > 0:
+            raise ArgumentError(
+                f"sizes is {sizes}; expected a size for each part, which sum up: "
+                f"split([{sizes}, {rest}])."
+            )
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise _no_division(sizes, n_images)
+    listed = list(sizes)
+    if not all(isinstance(size, Real) or whole_number(size) is not None for size in listed):
+        raise _no_division(listed, n_images)
+    return listed
+
+
+def _no_division(sizes: Any, n_images: int) -> ArgumentError:
+    return ArgumentError(
+        f"sizes is {sizes!r}; expected fractions above 0 that sum to 1, such as [0.8, 0.2], or "
+        f"whole numbers above 0 that sum to {n_images}, the number of images."
+    )
 
 
 def _by_class(order: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:

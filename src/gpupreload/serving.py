@@ -103,8 +103,10 @@ class ResidentDataset(HeldDataset):
         """Divide the samples at random into subsets that share none.
 
         Args:
-            sizes: fractions that sum to 1, or numbers of samples that sum to `len(dataset)`.
-            seed: of the division, which depends on nothing else.
+            sizes: one for each part: fractions that sum to 1, or numbers of samples that sum to
+                `len(dataset)`.
+            seed: of the division, which depends on nothing else: it is the same each time, also
+                where no seed is given.
             stratify: whether each part gets its share of every class, to within a sample or two.
 
         Returns:
