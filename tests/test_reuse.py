@@ -148,6 +148,43 @@ def test_k_folds_share_one_store(photo_folder: Path, train: gp.GPUPreloadDataset
         assert val.view.store is train.view.store
 
 
+def seldom(image: Any) -> Any:
+    """Do nothing, but for a draw."""
+    torch.rand(1)
+    return image
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [lambda image: image, v2.Identity(), torch.nn.Identity(), [], v2.Lambda(lambda image: image)],
+    ids=["lambda", "v2.Identity", "nn.Identity", "no step", "v2.Lambda"],
+)
+def test_what_does_nothing_gives_what_is_stored(
+    photo_folder: Path, train: gp.GPUPreloadDataset, transform: Any
+) -> None:
+    """A transform that does nothing is no other once-part: the images come as they are kept."""
+    plain = train.with_transform(transform)
+    assert torch.equal(epoch_of(plain), train.images)
+    assert plain[3][0].dtype == torch.uint8
+    assert plain.steps.each_batch == ()
+    part = train.subset([2, 1])
+    part.transform = transform
+    assert torch.equal(epoch_of(part), train.images[[2, 1]])
+    tensors = preload([(image, 0) for image in train.images], v2.RGB(), v2.RandomCrop(4))
+    assert torch.equal(epoch_of(tensors.with_transform(transform)), train.images)
+
+
+@pytest.mark.parametrize(
+    "transform", [negative, seldom, lambda image: image.no_such_thing, gp.live(lambda image: image)]
+)
+def test_what_may_do_something_is_another_transform(
+    train: gp.GPUPreloadDataset, transform: Any
+) -> None:
+    """A callable that changes a picture, draws, or fails must follow the steps that ran once."""
+    with pytest.raises(gp.TransformError, match="this transform has another once-part"):
+        train.with_transform(transform)
+
+
 @pytest.mark.parametrize(
     ("steps", "way", "asked"),
     [

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import torch
 from torchvision.transforms import v2
 
 from gpupreload.catalog import (
@@ -23,8 +25,10 @@ from gpupreload.division import Division
 from gpupreload.errors import TransformError
 from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.leaves import Leaf, flatten
+from gpupreload.made_up import MadeUp
 from gpupreload.parts import Step, Steps
 from gpupreload.plan import once_rows
+from gpupreload.probe import copy_of, generators_kept, probe
 from gpupreload.settings import code_of
 from gpupreload.source import Source
 from gpupreload.steps import (
@@ -70,7 +74,8 @@ def steps_over(
     It is the whole transform, and begins with the steps that these went through. Its deterministic
     steps after those run for each batch; they are refused where on tensors they give other pixels
     than on the PIL images that they would be given. For the explicit form, one that begins neither
-    with what ran once nor with all of `deterministic_transform` takes the place of `train_aug`.
+    with what ran once nor with all of `deterministic_transform` takes the place of `train_aug`. One
+    that does nothing at all, such as `lambda image: image`, gives the images as they are stored.
 
     Args:
         stored: the steps of a dataset over the same images.
@@ -94,6 +99,8 @@ def _whole_over(stored: Steps, transform: Any, source: Source) -> Steps:
     warn_of_colors(leaves)
     own, size = _own_rows(done)
     if not _begins(leaves, [row.transform for row in own]):
+        if all(_does_nothing(leaf, source) for leaf in leaves):
+            return replace(stored, rows=done)
         raise TransformError(_another_once_part(stored, leaves))
     if size is not None:
         leaves[len(own) : len(own)] = inserted_for(size)
@@ -124,6 +131,26 @@ def _begins(leaves: Sequence[Leaf], start: Sequence[Any]) -> bool:
     """Whether steps begin with steps of these settings."""
     found = [fingerprint(leaf.transform) for leaf in leaves[: len(start)]]
     return found == [fingerprint(transform) for transform in start]
+
+
+def _does_nothing(leaf: Leaf, source: Source) -> bool:
+    """Whether a step of the caller's own gives back what it is given, as `lambda image: image`."""
+    if leaf.mark or kind_of(leaf.transform) not in (None, "function"):
+        return isinstance(leaf.transform, v2.Identity) and not leaf.mark
+    is_tensor = next(iter(source.specs.values())).kind == "tensor"
+    made_up = MadeUp("uint8 tensor" if is_tensor else "RGB photo")
+    images = [made_up.read(i)[0] for i in range(len(made_up))]
+    try:
+        with generators_kept(), torch.no_grad():
+            given_back = [leaf.transform(copy_of(image)) for image in images]
+        is_same = all(map(_are_equal, images, given_back))
+        return is_same and probe(leaf.transform, images).randomness == "deterministic"
+    except Exception:  # whatever the callable raises, it does something
+        return False
+
+
+def _are_equal(image: Any, other: Any) -> bool:
+    return type(image) is type(other) and np.array_equal(np.asarray(image), np.asarray(other))
 
 
 def _own_rows(done: Sequence[Step]) -> tuple[Sequence[Step], tuple[int, int] | None]:

@@ -125,7 +125,8 @@ class ResidentDataset(HeldDataset):
             transform: any that begins with the steps that ran once: the whole transform, from the
                 files on. Its other deterministic steps run for each batch, with the result that
                 they have on PIL images. Of a `GPUPreloadDataset(...)`, one that begins otherwise
-                takes the place of `train_aug`. None leaves the augmentation out: it keeps the
+                takes the place of `train_aug`. One that does nothing, as `lambda image: image`,
+                gives the images as they are stored. None leaves the augmentation out: it keeps the
                 deterministic steps of the present one, such as ToTensor and Normalize, and drops
                 those that are random, or may be.
 
