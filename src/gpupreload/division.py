@@ -11,6 +11,9 @@ from gpupreload.catalog import kind_of
 from gpupreload.leaves import Leaf
 from gpupreload.trace import Form, Point, Trace
 
+FROM_TRAIN_AUG = "given as train_aug"
+"""The reason of a step that the caller gave so."""
+
 _TIMES = {2: "twice", 4: "four times", 8: "eight times"}
 
 
@@ -47,7 +50,7 @@ class Division:
         if leaf.inserted:
             return leaf.inserted
         if leaf.argument == "train_aug":
-            return "given as train_aug"
+            return FROM_TRAIN_AUG
         if position < self.end:
             return self._why_once(position)
         if position < self.last:

@@ -18,6 +18,8 @@ from gpupreload.source import ImageSpec, describe
 from gpupreload.table import Table
 from gpupreload.trace import Takes
 
+_AFTER_NONE = "deterministic, kept where the random steps before it are left out"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -85,8 +87,12 @@ class Steps:
 
     def without_random(self) -> Steps:
         """These steps without those of each batch that are random, or may be."""
-        rows = tuple(s for s in self.rows if s.part == "once" or s.randomness == "deterministic")
-        return replace(self, rows=rows)
+        rows: list[Step] = []
+        for number, step in enumerate(self.rows):
+            is_after = len(rows) < number and step.reason.startswith("after ")
+            if step.part == "once" or step.randomness == "deterministic":
+                rows.append(replace(step, reason=_AFTER_NONE) if is_after else step)
+        return replace(self, rows=tuple(rows))
 
     def names(self, part: Literal["once", "each batch"]) -> str:
         """The names of one part's steps in order, or "nothing"."""

@@ -23,6 +23,7 @@ from gpupreload.selection import as_positions, in_range, parts_of
 from gpupreload.source import Transform, describe
 from gpupreload.stages import Rows
 from gpupreload.steps import Steps
+from gpupreload.unaugmented import without_augmentation
 from gpupreload.view import View
 
 
@@ -68,7 +69,7 @@ class ResidentDataset(HeldDataset):
     @transform.setter
     def transform(self, transform: Transform | None) -> None:
         if transform is None:
-            self._use(self.steps.without_random(), None)
+            self._use(without_augmentation(self.steps), None)
             return
         if self._source is None:
             raise TransformError(
@@ -128,7 +129,8 @@ class ResidentDataset(HeldDataset):
                 takes the place of `train_aug`. One that does nothing, as `lambda image: image`,
                 gives the images as they are stored. None leaves the augmentation out: it keeps the
                 deterministic steps of the present one, such as ToTensor and Normalize, and drops
-                those that are random, or may be.
+                those that are random, or may be. Where a random crop gave another size, a warning
+                names both, and the transform that crops the centre.
 
         Raises:
             TransformError: it begins with other steps, so the pixels must be loaded again; or a

@@ -258,7 +258,7 @@ def _check_frozen(
     if not allow_frozen:
         sign = trace.signs[position]
         raise FrozenAugmentationError(refusals.frozen(before, position, sign, after))
-    _warn(
+    warn(
         f"{before[position]} is random and runs once, because allow_frozen=True: "
         "every epoch will show the same picture."
     )
@@ -280,10 +280,10 @@ def warn_of_colors(leaves: Sequence[Leaf]) -> None:
         if is_normalize(leaf.transform):
             normalize = leaf
         elif normalize and reads_colors(leaf.transform):
-            _warn(refusals.color_after_normalize(normalize, leaf))
+            warn(refusals.color_after_normalize(normalize, leaf))
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     """Warn at the line outside this package from which it was called."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
