@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +178,18 @@ def test_the_last_subset_frees_the_store(photo_folder: Path) -> None:
     assert part.free() == 12 * (3 * 9 * 7 + 8)
     with pytest.raises(gp.FreedError):
         len(part)
+
+
+def test_the_last_subset_to_be_forgotten_frees_the_store(photo_folder: Path) -> None:
+    """free() gives nothing back while another lives; the last one takes the memory with it."""
+    ours = preload(photo_folder, v2.Resize((9, 7)), v2.RandomHorizontalFlip(), *FLOATS)
+    part, plain = ours.subset([1, 2]), ours.with_transform(None)
+    store = weakref.ref(ours.view.store)
+    assert (ours.free(), part.free()) == (0, 0)
+    assert len(epoch_of(plain)) == 12
+    del plain
+    gc.collect()
+    assert store() is None
 
 
 def test_a_subset_can_be_copied_and_shown(drawn: gp.GPUPreloadDataset) -> None:

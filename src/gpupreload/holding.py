@@ -90,9 +90,11 @@ class HeldDataset(Dataset[tuple[Tensor, int]]):
     def free(self) -> int:
         """Give the memory back; using the dataset afterwards is a `FreedError`.
 
+        The memory is given back once no subset or split of it is used any more, nor it with another
+        transform: with the last of them that is freed, or that nothing refers to any more.
+
         Returns:
-            The bytes given back; 0 where another dataset that shares the store still holds it, such
-            as a subset.
+            The bytes that this call gave back: 0 where another of them lives.
         """
         view, self._view = self._view, None
         return 0 if view is None else view.store.release(self)
