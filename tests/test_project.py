@@ -42,7 +42,7 @@ ORDER = [
     ),
     *("gpu_decoding", "gaps", "cache_file", "cache_writing", "cache_key", "kept_rows"),
     *("lock", "cache", "ahead"),
-    *("shelves", "building", "store", "check", "fetched", "selection", "view", "clock"),
+    *("shelves", "building", "labels", "store", "check", "fetched", "selection", "view", "clock"),
     *("floats", "holding", "serving", "dataset", "preloading", "order", "blocks", "progress"),
     *("loader_arguments", "loader", "parameters", "repeats", "frozen", "figure", "shared"),
     *("timing", "show", "explore", "photos"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -63,8 +62,14 @@ class HeldDataset(Dataset[tuple[Tensor, int]]):
 
     @property
     def labels(self) -> Tensor:
-        """The labels, int64 [N] on `device`, in the order of the images; to be read."""
-        return self.view.labels
+        """The labels, int64 [N] on `device`, in the order of the images.
+
+        A write, as `dataset.labels[0] = 1`, changes what is served and counted from then on: by
+        `dataset[0]`, `targets`, `split`, and every epoch and every `Loader` that is begun after it.
+        A subset has labels of its own, those that its samples had when it was taken; the same
+        samples with another transform share theirs. `samples` keeps what the files say.
+        """
+        return self.view.labels.on_device
 
     @property
     def indices(self) -> Tensor:
@@ -74,11 +79,10 @@ class HeldDataset(Dataset[tuple[Tensor, int]]):
         """
         return self.view.numbers
 
-    @cached_property
+    @property
     def targets(self) -> list[int]:
-        """The labels as a list, as `ImageFolder` keeps them."""
-        targets: list[int] = self.view.labels_on_cpu.tolist()
-        return targets
+        """The labels as a list, as `ImageFolder` keeps them; to change one, write to `labels`."""
+        return self.view.labels.as_list
 
     @property
     def device(self) -> torch.device:

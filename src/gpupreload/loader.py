@@ -275,7 +275,8 @@ class Loader:
         positions, rows = self._epoch_of(progress)
         size, module, view = progress.batch_size, self.dataset.each_batch, self.dataset.view
         store, in_store = view.store, view.rows_of(positions)
-        columns = [store.labels.index_select(0, in_store.to(store.device, non_blocking=True))]
+        on_device = positions.to(store.device, non_blocking=True)
+        columns = [view.labels.on_device.index_select(0, on_device)]
         if self._with_indices:
             columns.append(positions.to(store.device, copy=True))
         n_rows = blocks.n_rows(module, store.form, size)

@@ -204,7 +204,7 @@ def _n_draws(num_samples: Any, weights: Any, view: View) -> int:
 
 def _as_weights(weights: Any, view: View, class_to_idx: Mapping[str, int]) -> Tensor:
     """One weight for each sample, floating point [N] on the CPU."""
-    labels = view.labels_on_cpu
+    labels = view.labels.on_cpu
     if isinstance(weights, str) and weights == "balanced":
         # by these every class that has samples is drawn as often as any other
         return torch.bincount(labels).to(torch.float64).reciprocal()[labels]

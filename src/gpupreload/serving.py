@@ -116,7 +116,7 @@ class ResidentDataset(HeldDataset):
         Raises:
             ArgumentError: `sizes` do not sum up, or leave a part empty.
         """
-        labels = self.view.labels_on_cpu
+        labels = self.view.labels.on_cpu
         return [self.subset(part) for part in parts_of(labels, sizes, seed, stratify=stratify)]
 
     def with_transform(self, transform: Transform | None) -> Self:
@@ -144,7 +144,6 @@ class ResidentDataset(HeldDataset):
     def _sharing(self, view: View) -> Self:
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin.__dict__.pop("targets", None)
         twin._view, twin._clock = view, self._clock.another()
         view.store.hold(twin)
         return twin
@@ -188,10 +187,11 @@ class ResidentDataset(HeldDataset):
         wanted = torch.as_tensor(indices, dtype=torch.int64, device="cpu")
         wanted = in_range(wanted, len(self))
         store, rows = self.view.store, self.view.rows_of(wanted)
-        labels = labels_on_cpu = store.labels_on_cpu.index_select(0, rows)
+        labels = labels_on_cpu = self.view.labels.on_cpu.index_select(0, wanted)
         on_device = rows if store.device.type == "cpu" else rows.to(store.device)
         if on_device is not rows:
-            labels = store.labels.index_select(0, on_device)
+            positions = on_device if rows is wanted else wanted.to(store.device)
+            labels = self.view.labels.on_device.index_select(0, positions)
         drawn_for = Rows(self.seed, 0, rows)
         if self._each_batch.draws:
             drawn_for = self._clock.rows(self.seed, self.view.numbers_of(wanted))

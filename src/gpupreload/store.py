@@ -14,6 +14,7 @@ from gpupreload import resident
 from gpupreload.building import build
 from gpupreload.cache import Cache
 from gpupreload.cache_writing import Images
+from gpupreload.labels import Labels
 from gpupreload.placement import Rung
 from gpupreload.plan import Plan, identity_of
 from gpupreload.shelves import Below, OnDevice, Shelf
@@ -32,7 +33,7 @@ class Store:
     Attributes:
         skipped: as given.
         device: where batches are served.
-        labels_on_cpu: the labels, to be read without waiting for a device.
+        labels: of all images, there and on the CPU.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class Store:
         self.skipped = skipped
         self._shelf: Shelf = OnDevice(images) if isinstance(images, Tensor) else images
         self.device = self._shelf.device
-        self.labels_on_cpu = labels
-        self._labels = labels.to(self.device)
+        self.labels = Labels(labels, self.device)
+        self._label_bytes = self.labels.on_device.nbytes
         self._holders: WeakSet[Any] = WeakSet()
         self._identity, self._as_loaded = identity, self._versions()
         resident.register(self)
@@ -58,10 +59,8 @@ class Store:
 
     def _versions(self) -> tuple[int, ...]:
         """How often torch has written to each tensor; it does not count that in inference mode."""
-        tensors = [self.labels_on_cpu, self._labels]
-        if self._shelf.rung != "mixed":
-            tensors.append(self._shelf.images)
-        return tuple(t._version for t in tensors if not t.is_inference())
+        tensors = [] if self._shelf.rung == "mixed" else [self._shelf.images]
+        return self.labels.version, *(t._version for t in tensors if not t.is_inference())
 
     @property
     def images(self) -> Tensor:
@@ -76,11 +75,6 @@ class Store:
     def form(self) -> Tensor:
         """A tensor with the shape and dtype of the images, on the device; it may have no pixels."""
         return self._shelf.form
-
-    @property
-    def labels(self) -> Tensor:
-        """The labels, int64 [N]."""
-        return self._labels
 
     @property
     def rung(self) -> Rung:
@@ -101,11 +95,11 @@ class Store:
     @property
     def n_bytes(self) -> int:
         """The bytes of pixels and labels, wherever they are; 0 once they are freed."""
-        return self.form.nbytes + self._labels.nbytes
+        return self.form.nbytes + self._label_bytes
 
     def bytes_on(self, device: torch.device) -> int:
         """How many bytes of that device's memory it takes."""
-        labels = self._labels.nbytes if device == self.device else 0
+        labels = self._label_bytes if device == self.device else 0
         return self._shelf.bytes_on(device) + labels
 
     def take(self, rows: Tensor) -> Tensor:
@@ -126,7 +120,12 @@ class Store:
         if self._holders:
             return 0
         n_bytes = self.n_bytes
-        self._shelf, self._labels = self._shelf.empty(), self._labels.new_empty(0)
+        none = torch.empty(0, dtype=torch.int64, device="cpu")
+        self._shelf, self.labels, self._label_bytes = (
+            self._shelf.empty(),
+            Labels(none, self.device),
+            0,
+        )
         if n_bytes and self.device.type == "cuda":
             torch.cuda.empty_cache()
         return n_bytes
@@ -134,7 +133,7 @@ class Store:
     def __reduce__(self) -> tuple[Any, ...]:
         # torch hands a CPU tensor to a worker process as shared memory; who holds it stays here
         images = self._shelf.images if isinstance(self._shelf, OnDevice) else self._shelf
-        return Store, (images, self.labels_on_cpu)
+        return Store, (images, self.labels.on_cpu)
 
 
 def load(source: Source, plan: Plan, kept: Cache, *, workers: int, progress: bool) -> Store:

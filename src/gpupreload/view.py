@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gpupreload.labels import Labels
 from gpupreload.ranks import Shard
 from gpupreload.store import Store
 from gpupreload.table import in_units
@@ -20,15 +21,20 @@ class View:
         store: what is shared.
         rows: int64 [N] on the CPU, the rows of the store; None for all of them, in order.
         shard: which samples of the whole dataset the store's rows are; None where it has all.
+        labels: of these samples; None for the store's own.
     """
 
     def __init__(
-        self, store: Store, rows: Tensor | None = None, shard: Shard | None = None
+        self,
+        store: Store,
+        rows: Tensor | None = None,
+        shard: Shard | None = None,
+        labels: Labels | None = None,
     ) -> None:
-        self.store, self._rows, self.shard = store, rows, shard
+        self.store, self._rows, self.shard, self._labels = store, rows, shard, labels
 
     def __len__(self) -> int:
-        return len(self.store.labels_on_cpu if self._rows is None else self._rows)
+        return len(self.labels.on_cpu)
 
     @property
     def is_whole(self) -> bool:
@@ -68,25 +74,19 @@ class View:
             return self.store.images
         return self.store.take(self._rows)
 
-    @cached_property
-    def labels(self) -> Tensor:
-        """The labels, int64 [N] on the store's device."""
-        return self.store.labels if self._rows is None else self.labels_on_cpu.to(self.store.device)
-
-    @cached_property
-    def labels_on_cpu(self) -> Tensor:
-        """The labels, int64 [N] on the CPU."""
-        labels = self.store.labels_on_cpu
-        return labels if self._rows is None else labels.index_select(0, self._rows)
+    @property
+    def labels(self) -> Labels:
+        """The labels: the store's, or of a part its own."""
+        return self.store.labels if self._labels is None else self._labels
 
     def picked(self, positions: Tensor) -> View:
         """The samples at some positions, int64 on the CPU, as a view of the same store."""
         shard = None if self.shard is None else self.shard.part()
-        return View(self.store, self.rows_of(positions), shard)
+        return View(self.store, self.rows_of(positions), shard, self.labels.picked(positions))
 
     def facts(self) -> tuple[str, str]:
         """How many images of which shape, and what memory they take, in words."""
-        form, n_stored = self.store.form, len(self.store.labels_on_cpu)
+        form, n_stored = self.store.form, len(self.store.labels.on_cpu)
         shape = "×".join(str(side) for side in form.shape[1:])
         stored_as = str(form.dtype).removeprefix("torch.")
         n_bytes = in_units(self.store.n_bytes)
