@@ -96,8 +96,8 @@ def test_data_of_a_wrong_type(call: Any, data: Any, what: str) -> None:
     [
         ([], "list holds no images; expected at least one."),
         (
-            torch.zeros(3, 8, 6),
-            "item 0 of Tensor is a torch.float32 tensor of shape (8, 6); "
+            [torch.zeros(3, 8, 6)],
+            "item 0 of list is a torch.float32 tensor of shape (3, 8, 6); "
             "expected a pair (image, label).",
         ),
         (
@@ -115,7 +115,8 @@ def test_data_of_a_wrong_type(call: Any, data: Any, what: str) -> None:
         ),
         (
             [(np.zeros((8, 6, 3), np.uint8), 0)],
-            "item 0 of list: expected a PIL image or a tensor [C, H, W], got numpy.ndarray.",
+            "item 0 of list: expected a PIL image or a tensor [C, H, W], got a NumPy uint8 array "
+            "of shape (8, 6, 3). Return torch.from_numpy(array).permute(2, 0, 1) instead.",
         ),
         (
             [(torch.zeros(1, 3, 8, 6), 0)],

@@ -10,6 +10,7 @@ from torch.utils.data import IterableDataset, Subset
 from torchvision.datasets import DatasetFolder
 
 from gpupreload.errors import ArgumentError
+from gpupreload.source.arrays import check_not_arrays
 from gpupreload.source.datasets import DatasetSource, SubsetSource
 from gpupreload.source.files import FolderSource, list_of_unreadable, own_loader
 from gpupreload.source.interface import Portable, Source, Transform
@@ -61,6 +62,7 @@ def open_source(data: Any, **folder: Unpack[FolderOptions]) -> Source:
         return _subset(open_source(data.dataset, **reading), data)
     if isinstance(data, Source):
         return data
+    check_not_arrays(data)
     is_map_style = hasattr(data, "__getitem__") and isinstance(data, Sized)
     if is_map_style and not isinstance(data, IterableDataset | bytes):
         return DatasetSource(data)

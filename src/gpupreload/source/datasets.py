@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -41,9 +41,7 @@ class DatasetSource(Source):
         with self._lock:  # a dataset of unknown making may not bear several threads
             item = self._item(index)
             if not isinstance(item, tuple | list) or len(item) != 2:
-                raise DataError(
-                    f"{self.where(index)} is {describe(item)}; expected a pair (image, label)."
-                )
+                raise DataError(f"{self.where(index)} is {_instead_of_a_pair(item)}")
             image, label = item
             image = _copied(image)
         return image, self.check_label(label, index)
@@ -121,6 +119,18 @@ class SubsetSource(Source):
         """The labels in order, or None where only reading the items would tell them."""
         targets = self._source.targets
         return None if targets is None else [targets[i] for i in self._indices]
+
+
+def _instead_of_a_pair(item: Any) -> str:
+    """What an item is, what was expected, and what to do with a dict, which many datasets give."""
+    found = f"{describe(item)}; expected a pair (image, label)."
+    if not isinstance(item, Mapping):
+        return found
+    keys = ", ".join(repr(key) for key in item)
+    return (
+        f"{found} Its keys are {keys}: wrap the dataset in one whose __getitem__ returns the "
+        "image and the label of such an item."
+    )
 
 
 def _own_transform(data: Any) -> Any:

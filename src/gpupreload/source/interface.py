@@ -15,7 +15,7 @@ from torch import Tensor
 from gpupreload.errors import DataError
 from gpupreload.folder import Notice
 from gpupreload.remarks import Remark
-from gpupreload.source.spec import ImageSpec, describe
+from gpupreload.source.spec import ImageSpec, check_layout_of_item, describe
 from gpupreload.tree import PassedOver
 
 
@@ -181,6 +181,7 @@ class Source(ABC):
     def _spec_of_item(self, index: int) -> ImageSpec:
         image, _ = self.read(index)
         try:
+            check_layout_of_item(image)
             return ImageSpec.of(image)
         except DataError as error:
             raise DataError(f"{self.where(index)}: {error}") from None

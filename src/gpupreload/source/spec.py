@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -40,7 +41,8 @@ class ImageSpec:
         if isinstance(image, Tensor) and image.ndim == 3:
             channels, height, width = image.shape
             return cls("tensor", str(image.dtype).removeprefix("torch."), channels, height, width)
-        raise DataError(f"expected a PIL image or a tensor [C, H, W], got {describe(image)}.")
+        found = f"expected a PIL image or a tensor [C, H, W], got {describe(image)}."
+        raise DataError(f"{found}{_way_on(image)}")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -68,8 +70,46 @@ class ImageSpec:
         return f"{self.width}×{self.height} {self.mode}"
 
 
+_CHANNELS = (1, 3, 4)
+
+
+def is_channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether the last three dimensions seem to be [H, W, C], and cannot well be [C, H, W].
+
+    >>> is_channels_last((32, 32, 3)), is_channels_last((3, 32, 32)), is_channels_last((8, 3, 3, 3))
+    (True, False, False)
+    """
+    height, width, channels = shape[-3:]
+    return channels in _CHANNELS and min(height, width) > max(_CHANNELS)
+
+
+def check_layout_of_item(image: Any) -> None:
+    """Refuse a tensor [H, W, C], whose dimensions would be taken for one another."""
+    if isinstance(image, Tensor) and image.ndim == 3 and is_channels_last(tuple(image.shape)):
+        raise DataError(
+            f"expected a PIL image or a tensor [C, H, W], got {describe(image)}, which looks like "
+            "[H, W, C]. Use .permute(2, 0, 1) on each image, or .permute(0, 3, 1, 2) on all."
+        )
+
+
+def _way_on(image: Any) -> str:
+    """What to do with an array, or with a tensor that lacks its channels; "" for all else."""
+    is_array = isinstance(image, np.ndarray)
+    if not is_array and not isinstance(image, Tensor):
+        return ""
+    code = "torch.from_numpy(array)" if is_array else ""
+    if image.ndim == 2:
+        return f" Return {code or 'image'}[None] instead."
+    if not is_array or image.ndim != 3:
+        return ""
+    is_last = is_channels_last(image.shape)
+    return f" Return {code}{'.permute(2, 0, 1)' if is_last else ''} instead."
+
+
 def describe(value: Any) -> str:
     """Say what a value is in a few words, for error messages: its type, and shape and dtype."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
+    if isinstance(value, np.ndarray):
+        return f"a NumPy {value.dtype} array of shape {value.shape}"
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
