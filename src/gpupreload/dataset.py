@@ -11,6 +11,7 @@ from torch.utils.data import Subset
 
 from gpupreload.arguments import Settings, check_decode
 from gpupreload.cache import Cache
+from gpupreload.class_names import class_names, class_numbers, noticed
 from gpupreload.clock import Clock
 from gpupreload.errors import ArgumentError
 from gpupreload.keywords import check_keywords
@@ -164,12 +165,15 @@ class GPUPreloadDataset(ResidentDataset):
             source = kept.source.without(store.skipped)
             kept.write(store.in_order, store.labels.on_cpu, source)
         self._view, self._clock = View(store, shard=shard), Clock()
-        self.report = report_on(source, kept.outcome)
+        self.report = report_on(source, kept.outcome, self.targets)
         if settings.progress and self.report.has_news:
             show(self.report)
         self._source = source
         self.classes = source.classes or [str(i) for i in range(max(self.targets, default=-1) + 1)]
         self.class_to_idx = source.class_to_idx or {c: i for i, c in enumerate(self.classes)}
+        self._store_size = None
+        self.classes = class_names(source, self.targets)
+        self.class_to_idx = class_numbers(source, self.targets)
         self.samples = self.imgs = source.samples
 
 
@@ -198,6 +202,8 @@ def _dealt(source: Source, shard: Shard) -> Source:
     name = f"shard {shard.rank} of {shard.world_size} of {source.name}"
     part = picked(source, shard.numbers.tolist(), name)
     part.passed_over, part.notices = source.passed_over, source.notices
-    if part.classes is None and source.targets:  # a shard alone may lack the last class
-        part.classes = [str(number) for number in range(max(source.targets) + 1)]
+    if source.targets:  # a shard alone may lack the last class
+        part.notices = noticed(source, source.targets)
+        part.class_to_idx = class_numbers(source, source.targets)
+        part.classes = class_names(source, source.targets)
     return part

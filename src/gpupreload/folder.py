@@ -22,17 +22,17 @@ from gpupreload.tree import Facts, FoundFile, PassedOver, printable
 
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
-NoticeKind = Literal["numbers", "unicode", "splits", "empty"]
+NoticeKind = Literal["numbers", "unicode", "splits", "empty", "labels"]
 
 _SPLITS = frozenset(("train", "training", "val", "valid", "validation", "test", "testing"))
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something about a folder that is no fault but may surprise.
+    """Something about classes that is no fault but may surprise.
 
     Attributes:
-        kind: "numbers", "unicode", "splits" or "empty".
+        kind: "numbers", "unicode", "splits", "empty" or "labels".
         text: what it is, in one or two sentences.
     """
 

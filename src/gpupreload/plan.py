@@ -14,6 +14,7 @@ import torch
 
 from gpupreload import placement as places
 from gpupreload.arguments import check_decode
+from gpupreload.class_names import noticed
 from gpupreload.devices import Memory, memory_of, resolve_device
 from gpupreload.errors import ArgumentError, DoesNotFitError
 from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
@@ -50,6 +51,7 @@ class Plan:
         passed_over: how many files below the folder are no samples, by the kind of the reason.
         n_decoded: how many times an image was decoded to find all this; 0 where headers told.
         steps: which step of the transform runs when, and why.
+        notices: what about the classes may surprise, in sentences.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Plan:
     passed_over: Mapping[str, int]
     n_decoded: int
     steps: Steps
+    notices: tuple[str, ...] = ()
 
     @property
     def uint8_bytes(self) -> int:
@@ -201,7 +204,7 @@ class Plan:
             rows.insert(-2, ("stores alive", alive))
         if self.passed_over:
             rows.insert(2, ("passed over", in_kinds(self.passed_over)))
-        return Table(tuple(rows), title=f"Plan for {self.name}")
+        return Table(tuple(rows), title=f"Plan for {self.name}", note="\n".join(self.notices))
 
     def _classes(self) -> str:
         if not self.class_counts:
@@ -322,6 +325,7 @@ def make_plan(
         passed_over=MappingProxyType(dict(Counter(p.kind for p in source.passed_over))),
         n_decoded=source.n_decoded + steps.n_decoded + n_read,
         steps=steps,
+        notices=tuple(notice.text for notice in noticed(source, source.targets or ())),
     )
     return plan.placed(placement, find(identity_of(source, steps), device, placement))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpupreload import tree
+from gpupreload.class_names import noticed
 from gpupreload.remarks import Remark
 from gpupreload.source import Source
 from gpupreload.table import Table
@@ -121,14 +122,16 @@ class LoadReport:
         return self.table._repr_html_()
 
 
-def report_on(source: Source, cache: str = "") -> LoadReport:
+def report_on(source: Source, cache: str = "", labels: Collection[int] | None = None) -> LoadReport:
     """Tell what became of the files of a source.
 
     Args:
         source: without the items that cannot be read.
         cache: what became of the cache, in a sentence.
+        labels: of all items; None takes those that are known without reading.
     """
     samples = source.samples or []
+    notices = noticed(source, (source.targets or ()) if labels is None else labels)
     remarks = {kind: _paths(samples, found) for kind, found in source.remarks.items() if found}
     return LoadReport(
         name=source.name,
@@ -136,7 +139,7 @@ def report_on(source: Source, cache: str = "") -> LoadReport:
         passed_over=source.passed_over,
         unreadable=tuple(source.skipped.values()),
         remarks=remarks,
-        notices=tuple(notice.text for notice in source.notices),
+        notices=tuple(notice.text for notice in notices),
         turns_upright=source.turns_upright,
         cache=cache,
     )

@@ -13,6 +13,7 @@ from PIL import Image
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
+from gpupreload.class_names import class_names
 from gpupreload.errors import ArgumentError
 from gpupreload.explore.markup import Segment
 from gpupreload.explore.mosaic import GAP, GREY, Pixels
@@ -153,9 +154,10 @@ def check_no_transform(source: Source) -> None:
 
 def some_photos(source: Source) -> tuple[list[Image.Image], list[str]]:
     """Read a photo of each of the first classes, or a few of all, and return their names too."""
-    classes, targets = source.classes, source.targets
-    if classes and targets:
-        indices = [targets.index(k) for k in range(len(classes)) if k in targets][:_MOST_PHOTOS]
+    targets = source.targets
+    if source.classes and targets:
+        indices = [targets.index(k) for k in sorted(set(targets))[:_MOST_PHOTOS]]
+        classes = class_names(source, targets)
         names = [classes[targets[i]] for i in indices]
     else:
         indices = list(range(0, len(source), max(1, len(source) // _MOST_PHOTOS)))[:_MOST_PHOTOS]
