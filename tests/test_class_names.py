@@ -51,7 +51,9 @@ def test_labels_beyond_the_names_are_named_by_number(photo_folder: Path) -> None
     assert titles[:12] == ["10"] * 4 + ["11"] * 4 + ["12"] * 4
     title = gp.show_augmented(ours, 11, n=1).get_suptitle()
     assert title == "photo 11, 12: epoch 0"
-    assert "photo 11 (12), epoch 0" in gp.explore(ours, 11)._picture.value
+    explorer = gp.explore(ours, 11)
+    assert "photo 11 (12), epoch 0" in explorer._picture.value
+    explorer.close()
 
 
 @pytest.mark.parametrize("change", [lambda label: 2 - label, lambda label: min(label, 1)])
@@ -121,4 +123,6 @@ def test_every_shard_has_the_same_names(photo_folder: Path) -> None:
 def test_explore_plan_shows_photos_of_such_labels(photo_folder: Path) -> None:
     """A look at sizes takes photos by their labels, whatever the names."""
     data = ImageFolder(photo_folder, target_transform=lambda label: label + 10)
-    assert repr(gp.explore_plan(data, device="cpu")) == "PlanExplorer of 12 images"
+    explorer = gp.explore_plan(data, device="cpu")
+    assert repr(explorer) == "PlanExplorer of 12 images"
+    explorer.close()

@@ -71,6 +71,7 @@ class ImageSpec:
 
 
 _CHANNELS = (1, 3, 4)
+_LEAST_SIDE = 8  # of a photo, in pixels; a shorter one may be a number of channels
 
 
 def is_channels_last(shape: tuple[int, ...]) -> bool:
@@ -80,7 +81,7 @@ def is_channels_last(shape: tuple[int, ...]) -> bool:
     (True, False, False)
     """
     height, width, channels = shape[-3:]
-    return channels in _CHANNELS and min(height, width) > max(_CHANNELS)
+    return channels in _CHANNELS and min(height, width) >= _LEAST_SIDE
 
 
 def check_layout_of_item(image: Any) -> None:
