@@ -175,7 +175,7 @@ def test_repr(photo_folder: Path) -> None:
         "  slow, sample by sample: negative"
     )
     assert repr(preload([(torch.zeros(1, 2, 2), 0)])) == (
-        "GPUPreloadDataset: 1 images of 1×2×2, 1 classes\n"
+        "GPUPreloadDataset: 1 image of 1×2×2, 1 class\n"
         "  on cpu: 24 bytes, kept as float32\n"
         "  once: nothing\n"
         "  each batch: nothing"

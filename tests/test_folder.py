@@ -351,13 +351,21 @@ def test_a_missing_folder_is_named_with_what_is_there(tmp_path: Path) -> None:
     plant(tmp_path / "photos", "train/cat/1.jpg", "val/cat/1.jpg")
     photos = tmp_path / "photos"
     assert message(photos / "trian") == (
-        f"{photos / 'trian'} does not exist. {photos} does, and holds the folders train, val. "
-        f"Did you mean {photos / 'train'}?"
+        f"{photos / 'trian'} does not exist. {photos} does. Did you mean {photos / 'train'}?"
     )
     assert message(photos / "val/cat/deep/er") == (
         f"{photos / 'val/cat/deep/er'} does not exist. {photos / 'val/cat'} does, and holds no "
         "folders."
     )
+
+
+def test_unrelated_folders_are_counted_where_they_are_many(tmp_path: Path) -> None:
+    """Up to five folders are named beside a missing one; the names of more would tell nothing."""
+    plant(tmp_path, *(f"{name}/" for name in ("ant", "bee", "cat", "dog", "elk")))
+    missing = f"{tmp_path / 'nope'} does not exist. {tmp_path} does, and holds"
+    assert message(tmp_path / "nope") == f"{missing} the folders ant, bee, cat, dog, elk."
+    plant(tmp_path, "fox/")
+    assert message(tmp_path / "nope") == f"{missing} 6 folders, none with a similar name."
 
 
 def test_a_relative_folder_is_looked_for_where_the_program_runs(
@@ -367,7 +375,7 @@ def test_a_relative_folder_is_looked_for_where_the_program_runs(
     plant(tmp_path, "data/")
     monkeypatch.chdir(tmp_path)
     assert message("photos") == (
-        f"photos does not exist. {tmp_path} does, and holds the folders data."
+        f"photos does not exist. {tmp_path} does, and holds the folder data."
     )
 
 
@@ -494,12 +502,18 @@ def test_names_that_differ_only_in_unicode_form_are_noticed(tmp_path: Path) -> N
 
 def test_parts_of_a_data_set_taken_for_classes_are_noticed(tmp_path: Path) -> None:
     """Classes called train and val are likely one folder too high."""
-    plant(tmp_path, "train/cat/1.jpg", "val/cat/1.jpg")
+    plant(tmp_path, "train/cat/1.jpg", "test/cat/1.jpg")
     text = (
-        "The classes are named train, val, as the parts of a data set are. Did you mean "
+        "The classes are named test, train, as the parts of a dataset are. Did you mean "
         f"{tmp_path / 'train'}?"
     )
     assert scan(tmp_path).notices == (folder.Notice("splits", text),)
+
+
+def test_the_marker_of_the_sample_photos_is_no_file_of_the_users(tmp_path: Path) -> None:
+    """The file by which sample_photos knows its folder again is not counted; others like it are."""
+    plant(tmp_path, "cat/1.jpg", ".gpupreload-photos", ".gpupreload")
+    assert reasons(tmp_path, scan(tmp_path)) == {".gpupreload": "a hidden file"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux takes any bytes as a file name")

@@ -7,6 +7,7 @@ import gc
 import html
 import importlib
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -300,6 +301,26 @@ def test_class_counts_after_a_target_transform(
     """Labels that have no class name are counted by their number."""
     data = ImageFolder(photo_folder, ONE_SIZE, target_transform=change)
     assert dict(gp.plan(data, device="cpu").class_counts) == expected
+
+
+def test_one_file_passed_over(tmp_path: Path) -> None:
+    """One file is a file, not files."""
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (8, 6)).save(tmp_path / "cat" / "1.png")
+    (tmp_path / ".DS_Store").touch()
+    assert "\npassed over  1 file: 1 hidden\n" in str(plan(tmp_path))
+
+
+def test_folders_of_splits_are_told(photo_folder: Path, tmp_path: Path) -> None:
+    """A folder whose classes are named as the parts of a dataset is told before it is loaded."""
+    for name in ("train", "val"):
+        shutil.copytree(photo_folder, tmp_path / name)
+    found = plan(tmp_path, ONE_SIZE)
+    assert found.notices == (
+        "The classes are named train, val, as the parts of a dataset are. "
+        f"Did you mean {tmp_path / 'train'}?",
+    )
+    assert f"\n{found.notices[0]}\n" in str(found)
 
 
 def test_class_counts_may_be_unknown() -> None:

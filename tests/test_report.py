@@ -238,7 +238,10 @@ def test_in_jupyter_it_is_displayed(hostile: Path, monkeypatch: pytest.MonkeyPat
 def test_data_of_other_kinds_have_a_report(photo_folder: Path) -> None:
     """An ImageFolder and a plain list have a report of their samples."""
     assert preload(ImageFolder(photo_folder)).report == LoadReport(str(photo_folder), 12)
-    assert preload([(zoo.picture(), 0)] * 3).report == LoadReport("list", 3)
+    of_a_list = preload([(zoo.picture(), 0)] * 3).report
+    assert of_a_list == LoadReport("list", 3, is_of_files=False)
+    assert of_a_list.n_files == 0
+    assert str(of_a_list) == "Report on list\nsamples  3"
 
 
 def test_the_report_is_plain_data(hostile: Path) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gpupreload as gp
 from gpupreload.timing import Spread, in_turn, ratios, turns
+from gpupreload.timing.machine import machine
 
 
 class Costs:
@@ -320,3 +321,11 @@ def test_ratios_pair_by_pair() -> None:
     assert ratios([1.0, 4.0, 9.0], to=[1.0, 2.0, 3.0]) == Spread(2.0, 1.0, 3.0)
     with pytest.raises(ValueError, match="zip"):
         ratios([1.0], to=[])
+
+
+@pytest.mark.parametrize(("n", "said"), [(1, ", 1 CPU, 1 thread, "), (2, ", 2 CPUs, 2 threads, ")])
+def test_the_machine_in_words(monkeypatch: pytest.MonkeyPatch, n: int, said: str) -> None:
+    """The line on the machine counts one thread as a thread, and two as threads."""
+    monkeypatch.setattr("os.cpu_count", lambda: n)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n)
+    assert said in machine()

@@ -26,7 +26,7 @@ from gpupreload.errors import GPUPreloadError, UnreadableError
 from gpupreload.lock import TimedOutError, filling
 from gpupreload.source import Source
 from gpupreload.steps import Steps
-from gpupreload.table import in_units
+from gpupreload.table import counted, in_units
 from gpupreload.tree import printable
 
 _OURS = re.compile(r"\.?[0-9a-f]{32}-[0-9a-f]{32}(\.safetensors|\.lock|-.*\.part)")
@@ -166,8 +166,8 @@ class Cache:
         missing = kept_rows.read(self._rows_path, images, labels, source, workers)
         n_images = len(images)
         if len(missing) < n_images:
-            n_found = f"{n_images - len(missing):,} of {n_images:,}"
-            self.outcome += f" {n_found} images came from an earlier load that failed."
+            n_found = f"{n_images - len(missing):,} of {counted(n_images, 'image')}"
+            self.outcome += f" {n_found} came from an earlier load that failed."
         return missing
 
     def keep_rows(

@@ -260,9 +260,10 @@ def _unicode(classes: Sequence[str]) -> str:
 def _splits(root: str, classes: Sequence[str]) -> str:
     if not all(name.lower() in _SPLITS for name in classes):
         return ""
+    meant = next((name for name in classes if name.lower().startswith("train")), classes[0])
     return (
-        f"The classes are named {wrong_folder.listed(classes)}, as the parts of a data set are. "
-        f"Did you mean {printable(os.path.join(root, classes[0]))}?"
+        f"The classes are named {wrong_folder.listed(classes)}, as the parts of a dataset are. "
+        f"Did you mean {printable(os.path.join(root, meant))}?"
     )
 
 

@@ -31,6 +31,7 @@ from gpupreload.per_sample import draw_mix
 from gpupreload.progress import Progress, resumed, saved
 from gpupreload.ranks import ALL, OfShard, Ranks, Share, Uneven, check_shard
 from gpupreload.stages import Rows, occurrences
+from gpupreload.table import counted
 
 
 class Loader:
@@ -324,7 +325,7 @@ class Loader:
 
     def __repr__(self) -> str:
         try:
-            what = f"{len(self):,} batches of {self.batch_size:,} on {self.dataset.device}"
+            what = f"{counted(len(self), 'batch')} of {self.batch_size:,} on {self.dataset.device}"
         except FreedError:
             return "Loader: its dataset was freed"
         return f"Loader: {what}, shuffle={self.shuffle}, seed={self.seed}, epoch={self.epoch}"

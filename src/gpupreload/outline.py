@@ -11,6 +11,7 @@ import torch
 from gpupreload.errors import FrozenAugmentationError
 from gpupreload.probe import generators_kept
 from gpupreload.source import Source
+from gpupreload.table import counted
 
 # decoded images in flight while loading; one larger than this is decoded alone
 DECODE_BUDGET = 128 << 20
@@ -76,4 +77,4 @@ def decoding_bytes(source: Source, device: torch.device) -> int:
 def in_kinds(passed_over: Mapping[str, int]) -> str:
     """How many files are no samples, and why, in words."""
     kinds = ", ".join(f"{n:,} {_KINDS[kind]}" for kind, n in passed_over.items())
-    return f"{sum(passed_over.values()):,} files: {kinds}"
+    return f"{counted(sum(passed_over.values()), 'file')}: {kinds}"

@@ -17,7 +17,7 @@ from gpupreload.native.step import Params, Shape
 from gpupreload.per_sample import PerSample, draw_mix
 from gpupreload.source import describe
 from gpupreload.stages import Drawn, OnBatch, Pixelwise, Rows, SampleBySample, Stage
-from gpupreload.table import Table
+from gpupreload.table import Table, counted
 
 _MOST_SHOWN = 4
 
@@ -103,7 +103,7 @@ class Parameters(Sequence[StepParameters]):
         """The parameters as a table: name, shape, dtype, and the value of the first row."""
         rows = [row for number, step in enumerate(self.steps) for row in _table_rows(number, step)]
         first = f"sample {int(self.indices[0])}" if len(self.indices) else "first"
-        note = f"{len(self.indices):,} samples, epoch {self.epoch}, seed {self.seed}"
+        note = f"{counted(len(self.indices), 'sample')}, epoch {self.epoch}, seed {self.seed}"
         return Table(tuple(rows), ("", "step", "parameter", "tensor", first), note=note, right=(0,))
 
     def __str__(self) -> str:

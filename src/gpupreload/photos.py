@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 from PIL import Image
 
 from gpupreload.errors import ArgumentError, DataError
+from gpupreload.tree import OWN_MARKER
 from gpupreload.user_cache import user_cache
 
 Split = Literal["train", "val"]
@@ -38,7 +39,6 @@ wheels decode with (tried with Pillow 11.0, 12.0 and 13.0, scikit-image 0.25.0, 
 _SIDES = (116, 176)
 _JPEG_QUALITY = 90
 _FORMAT = 1
-_MARKER = ".gpupreload-photos"
 _OURS = re.compile(r"(\w+)/\1_\d{4}\.jpg")
 
 # 2**32 / g**d for d = 1 to 4, where g is the root of g**5 = g + 1: multiples of these, modulo
@@ -264,7 +264,7 @@ def sample_photos(split: Split, root: str | os.PathLike[str] | None = None) -> P
 
 def _is_whole(folder: Path) -> bool:
     try:
-        return (folder / _MARKER).read_text("utf-8") == _summary(folder)
+        return (folder / OWN_MARKER).read_text("utf-8") == _summary(folder)
     except OSError:
         return False
 
@@ -282,7 +282,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _check_ours(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / _MARKER).exists():
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / OWN_MARKER).exists():
         raise ArgumentError(
             f"root: the folder {folder} holds files that sample_photos did not write. "
             "Pass root= with another folder, or move them away."
@@ -298,7 +298,7 @@ def _write(split: Split, folder: Path) -> None:
             (fresh / photo.label).mkdir(parents=True)
         for name, image in pictures(split):
             image.save(fresh / name, quality=_JPEG_QUALITY)
-        (fresh / _MARKER).write_text(_summary(fresh), "utf-8")
+        (fresh / OWN_MARKER).write_text(_summary(fresh), "utf-8")
         try:
             fresh.replace(folder)
         except OSError:
@@ -321,4 +321,4 @@ def _repair(folder: Path, fresh: Path) -> None:
     for name in sorted(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (fresh / name).replace(folder / name)
-    (fresh / _MARKER).replace(folder / _MARKER)
+    (fresh / OWN_MARKER).replace(folder / OWN_MARKER)

@@ -48,6 +48,7 @@ class LoadReport:
         notices: what about the classes may surprise, in sentences.
         turns_upright: whether photos were turned as their EXIF orientation says.
         cache: what became of the cache, in a sentence; "" where none was asked for.
+        is_of_files: whether the data are files, as far as is known.
     """
 
     name: str
@@ -58,10 +59,13 @@ class LoadReport:
     notices: tuple[str, ...] = ()
     turns_upright: bool = False
     cache: str = ""
+    is_of_files: bool = True
 
     @property
     def n_files(self) -> int:
         """How many files were seen: each is a sample, passed over, or unreadable."""
+        if not self.is_of_files:
+            return 0
         return self.n_samples + len(self.passed_over) + len(self.unreadable)
 
     @property
@@ -88,8 +92,9 @@ class LoadReport:
     @property
     def table(self) -> Table:
         """The report as a table, with up to three examples a row."""
+        seen = [("files seen", f"{self.n_files:,}", "")] if self.is_of_files else []
         rows = [
-            ("files seen", f"{self.n_files:,}", ""),
+            *seen,
             ("samples", f"{self.n_samples:,}", ""),
             *(self._row(f"passed over: {why}", found) for why, found in self.reasons.items()),
         ]
@@ -99,7 +104,7 @@ class LoadReport:
             rows += [(what, number, first), *(("", "", other) for other in others)]
         rows += [self._row(f"samples with {self._remark(r)}", p) for r, p in self.remarks.items()]
         note = "\n".join([*self.notices, *([self.cache] if self.cache else [])])
-        headings = ("", "files", "for example")
+        headings = ("", "files", "for example") if self.is_of_files else ()
         return Table(tuple(rows), headings, f"Report on {printable(self.name)}", note, right=(1,))
 
     def _remark(self, remark: Remark) -> str:
@@ -142,6 +147,7 @@ def report_on(source: Source, cache: str = "", labels: Collection[int] | None = 
         notices=tuple(notice.text for notice in notices),
         turns_upright=source.turns_upright,
         cache=cache,
+        is_of_files=source.samples is not None,
     )
 
 

@@ -24,6 +24,8 @@ from gpupreload.source import Transform, describe
 from gpupreload.stages import Rows
 from gpupreload.steps import Steps
 from gpupreload.unaugmented import without_augmentation
+from gpupreload.steps import Steps, split_transform
+from gpupreload.table import counted
 from gpupreload.view import View
 
 
@@ -258,7 +260,7 @@ class ResidentDataset(HeldDataset):
             return "GPUPreloadDataset: freed"
         what, memory = self._view.facts()
         lines = [
-            f"GPUPreloadDataset: {what}, {len(self.classes):,} classes",
+            f"GPUPreloadDataset: {what}, {counted(len(self.classes), 'class')}",
             f"  {self._view.store.where}: {memory}",
             f"  once: {self.steps.names('once')}",
             f"  each batch: {self.steps.names('each batch')}",

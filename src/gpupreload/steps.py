@@ -23,6 +23,7 @@ from gpupreload.parts import Step, Steps
 from gpupreload.probe import probe
 from gpupreload.settings import fingerprint, is_portable
 from gpupreload.source import ImageSpec, Source, open_source
+from gpupreload.table import counted
 from gpupreload.trace import Form, Trace, follow
 
 __all__ = [
@@ -201,7 +202,9 @@ def _step(division: Division, position: int, reason: str) -> Step:
 def _note(stored: Form, n_decoded: int) -> str:
     shape = "×".join(map(str, stored.shape))
     mode = str(stored.dtype).removeprefix("torch.")
-    tried = f" {n_decoded} images were decoded to find this out." if n_decoded else ""
+    were = "was" if n_decoded == 1 else "were"
+    images = f"{counted(n_decoded, 'image')} {were}"
+    tried = f" {images} decoded to find this out." if n_decoded else ""
     return f"Stored: {shape} {mode}, {stored.n_bytes:,} bytes an image.{tried}"
 
 

@@ -91,7 +91,8 @@ class Table:
 def counted(n: int, noun: str) -> str:
     """Return a number with its noun, in the plural where it is not one.
 
-    >>> counted(1, "photo"), counted(1550, "photo")
-    ('1 photo', '1,550 photos')
+    >>> counted(1, "photo"), counted(1550, "photo"), counted(2, "class")
+    ('1 photo', '1,550 photos', '2 classes')
     """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+    ending = "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{n:,} {noun}{'' if n == 1 else ending}"

@@ -33,6 +33,9 @@ _SYSTEM_NAMES = frozenset(
     }
 )
 
+OWN_MARKER = ".gpupreload-photos"
+"""A file by which `sample_photos` knows its folder again; it is none of the user's."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
@@ -237,7 +240,8 @@ class _Walk:
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            others = (entry for entry in entries if entry.name != OWN_MARKER)
+            return sorted(others, key=lambda entry: entry.name)
     except OSError as error:
         raise FolderError(
             f"{printable(folder)} cannot be listed: {error.strerror}. Give this account the right "

@@ -11,7 +11,7 @@ from torch import Tensor
 from gpupreload.labels import Labels
 from gpupreload.ranks import Shard
 from gpupreload.store import Store
-from gpupreload.table import in_units
+from gpupreload.table import counted, in_units
 
 
 class View:
@@ -91,7 +91,7 @@ class View:
         stored_as = str(form.dtype).removeprefix("torch.")
         n_bytes = in_units(self.store.n_bytes)
         if self.is_whole:
-            return f"{len(self):,} images of {shape}", f"{n_bytes}, kept as {stored_as}"
+            return f"{counted(len(self), 'image')} of {shape}", f"{n_bytes}, kept as {stored_as}"
         return (
             f"{len(self):,} of {n_stored:,} images of {shape}",
             f"{n_bytes} for all {n_stored:,}, kept as {stored_as}",

@@ -14,6 +14,7 @@ from gpupreload.tree import FoundFile, printable, suffix
 
 _LAYOUT = "Expected one folder of images for each class, as in {}."
 _MOST_NAMES = 10
+_FEW_FOLDERS = 5
 
 
 def not_a_folder(path: str) -> str:
@@ -25,11 +26,12 @@ def not_a_folder(path: str) -> str:
     while not os.path.isdir(nearest):
         nearest = os.path.dirname(nearest)
     folders = _folders(nearest)
-    holds = f"holds the folders {listed(folders)}" if folders else "holds no folders"
     missing = os.path.relpath(os.path.abspath(path), nearest).split(os.sep)[0]
     guess = get_close_matches(missing, folders, n=1)
-    meant = f" Did you mean {printable(os.path.join(nearest, guess[0]))}?" if guess else ""
-    return f"{printable(path)} does not exist. {printable(nearest)} does, and {holds}.{meant}"
+    found = f"{printable(path)} does not exist. {printable(nearest)} does"
+    if guess:
+        return f"{found}. Did you mean {printable(os.path.join(nearest, guess[0]))}?"
+    return f"{found}, and holds {_few(folders)}."
 
 
 def no_classes(path: str, extensions: tuple[str, ...]) -> str:
@@ -94,6 +96,15 @@ def _layout(root: str) -> str:
 def _folders(path: str) -> list[str]:
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     return [name for name in names if os.path.isdir(os.path.join(path, name))]
+
+
+def _few(folders: Sequence[str]) -> str:
+    """Name folders where they are few: of many, none of which is alike, the names tell nothing."""
+    if not folders:
+        return "no folders"
+    if len(folders) > _FEW_FOLDERS:
+        return f"{len(folders):,} folders, none with a similar name"
+    return f"the folder{'s' if len(folders) > 1 else ''} {listed(folders)}"
 
 
 def _contents(names: Sequence[str]) -> str:

@@ -103,7 +103,7 @@ def _way_on(image: Any) -> str:
         return f" Return {code or 'image'}[None] instead."
     if not is_array or image.ndim != 3:
         return ""
-    is_last = is_channels_last(image.shape)
+    is_last = image.shape[-1] in _CHANNELS  # as arrays of images mostly are
     return f" Return {code}{'.permute(2, 0, 1)' if is_last else ''} instead."
 
 

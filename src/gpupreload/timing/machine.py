@@ -10,6 +10,8 @@ import PIL
 import torch
 import torchvision
 
+from gpupreload.table import counted
+
 
 def machine(device: torch.device | None = None) -> str:
     """Return the processor, the device, and the versions of what does the work.
@@ -18,8 +20,9 @@ def machine(device: torch.device | None = None) -> str:
         device: an accelerator to be named too.
     """
     accelerator = f"{device_name(device)}, " if device is not None and device.type != "cpu" else ""
+    cpus, threads = counted(os.cpu_count() or 1, "CPU"), counted(torch.get_num_threads(), "thread")
     return (
-        f"{accelerator}{_processor()}, {os.cpu_count()} CPUs, {torch.get_num_threads()} threads, "
+        f"{accelerator}{_processor()}, {cpus}, {threads}, "
         f"Python {platform.python_version()}, torch {torch.__version__}, "
         f"torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
     )
