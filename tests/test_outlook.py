@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder
 
 import gpupreload as gp
+from gpupreload import decode
+from gpupreload.devices import Memory
 from gpupreload.timing import Spread
 from gpupreload.timing.disk import from_disk
 
@@ -136,6 +139,52 @@ def test_every_verdict(
     """A gain must show in every round; without one, what limits the epoch is named."""
     found = gp.Outlook(10, 4, step, disk, resident, 6.5, "a machine")
     assert (found.verdict, found.advice) == (verdict, advice)
+
+
+def test_a_loading_that_was_not_measured() -> None:
+    """Where the loading was not measured, it says so and gives no number of epochs."""
+    found = gp.Outlook(10, 4, (1.0,), (4.0,), (2.0,), None, "a machine")
+    assert found.break_even_epochs is None
+    assert found.to_dict()["load_seconds"] is None
+    assert found.advice == (
+        "Preloading helps: an epoch is ×2.00 (×2.00 to ×2.00) as fast. The images were loaded "
+        "already, and there is no room to load them again: how long loading takes was not "
+        "measured. free() them, and ask again."
+    )
+
+
+def asked(photo_folder: Path) -> gp.Outlook:
+    """Ask for a model that does nothing."""
+    options: dict[str, Any] = {"train_step": lambda images, labels: None, "epochs": 1}
+    return gp.will_it_help(nn.Identity(), photo_folder, TRANSFORM, 5, device="cpu", **options)
+
+
+def test_loading_is_measured_anew(photo_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that are preloaded already are decoded again, once, and the first ones live on."""
+    with gp.preload(photo_folder, TRANSFORM, device="cpu", progress=False) as living:
+        read: list[str] = []
+        once = decode.read
+        monkeypatch.setattr(
+            decode, "read", lambda path, **how: read.append(path) or once(path, **how)
+        )
+        assert asked(photo_folder).load_seconds is not None
+        assert sorted(read) == [path for path, _ in living.samples or ()]
+        assert len(living) == len(gp.Loader(living, 1)) == 12
+        assert living.store.is_shared is False
+        assert gp.preload(photo_folder, TRANSFORM, device="cpu").images is living.images
+
+
+def test_without_room_for_both_loading_is_not_measured(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where images that are there have no room a second time, they are shared."""
+    with gp.preload(photo_folder, TRANSFORM, device="cpu", progress=False) as living:
+        full = Memory(free=0, total=1 << 30)
+        # the function hides the module of its name
+        module = importlib.import_module("gpupreload.plan")
+        monkeypatch.setattr(module, "memory_of", lambda device: full)
+        assert asked(photo_folder).load_seconds is None
+        assert len(living) == 12
 
 
 def test_the_table() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import contextlib
+from collections.abc import Hashable, Iterator
+from contextvars import ContextVar
 from typing import Protocol
 from weakref import WeakSet
 
@@ -35,6 +37,7 @@ class Resident(Protocol):
 
 
 _alive: WeakSet[Resident] = WeakSet()
+_is_shared = ContextVar("is_shared", default=True)
 
 
 def register(store: Resident) -> None:
@@ -49,7 +52,7 @@ def find(
 
     With "auto" any rung will do.
     """
-    if identity is None:
+    if identity is None or not _is_shared.get():
         return None
     matches = (
         store
@@ -60,6 +63,16 @@ def find(
         and placement in ("auto", store.rung)
     )
     return next(matches, None)
+
+
+@contextlib.contextmanager
+def none_shared() -> Iterator[None]:
+    """Within it this thread finds no living store, and loads everything anew."""
+    token = _is_shared.set(False)
+    try:
+        yield
+    finally:
+        _is_shared.reset(token)
 
 
 def resident_bytes(device: torch.device) -> int:

@@ -110,6 +110,11 @@ class Store:
         """Gather rows so many at a time, ahead of their use; see `shelves.Shelf.blocks`."""
         return self._shelf.blocks(rows, n_rows)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one dataset serves from it."""
+        return len(self._holders) > 1
+
     def hold(self, holder: Any) -> None:
         """Note that a dataset serves from this store."""
         self._holders.add(holder)

@@ -94,5 +94,5 @@ def counted(n: int, noun: str) -> str:
     >>> counted(1, "photo"), counted(1550, "photo"), counted(2, "class")
     ('1 photo', '1,550 photos', '2 classes')
     """
-    ending = "es" if noun.endswith(("s", "ch")) else "s"
+    ending = "es" if noun.endswith(("ss", "tch")) else "s"
     return f"{n:,} {noun}{'' if n == 1 else ending}"

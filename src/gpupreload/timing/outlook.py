@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterable
@@ -15,13 +16,15 @@ from torch import Tensor, nn
 from gpupreload.arguments import whole_number
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.devices import resolve_device
-from gpupreload.errors import ArgumentError
+from gpupreload.errors import ArgumentError, DoesNotFitError
 from gpupreload.figure import new_figure
 from gpupreload.loader import Loader
+from gpupreload.placement import Placement
 from gpupreload.preloading import preload
 from gpupreload.probe import generators_kept
+from gpupreload.resident import none_shared
 from gpupreload.source import describe
-from gpupreload.table import Table
+from gpupreload.table import Table, counted
 from gpupreload.timing.disk import DataLoaderOptions, check_options, from_disk
 from gpupreload.timing.machine import machine
 from gpupreload.timing.turns import Spread, in_turn, ratios, seconds_of
@@ -46,7 +49,8 @@ class Outlook:
             round: the floor that no way of loading gets below.
         disk_epochs: seconds of a training epoch from the `DataLoader`, in each round.
         resident_epochs: seconds of a training epoch from the preloaded set, in each round.
-        load_seconds: seconds that preloading took, once.
+        load_seconds: seconds that preloading took, once; None where it could not be measured, for
+            the images were loaded already, and there was no room to load them a second time.
         machine: on what this was measured.
     """
 
@@ -55,7 +59,7 @@ class Outlook:
     step_epochs: tuple[float, ...]
     disk_epochs: tuple[float, ...]
     resident_epochs: tuple[float, ...]
-    load_seconds: float
+    load_seconds: float | None
     machine: str
 
     @property
@@ -90,9 +94,12 @@ class Outlook:
 
     @property
     def break_even_epochs(self) -> int | None:
-        """After how many epochs the time to load is won back; None where nothing is won."""
+        """After how many epochs the time to load is won back.
+
+        None where nothing is won, or where the loading was not measured.
+        """
         saved = Spread.of(self.disk_epochs).median - Spread.of(self.resident_epochs).median
-        if self.verdict != "gain" or saved <= 0:
+        if self.verdict != "gain" or saved <= 0 or self.load_seconds is None:
             return None
         return max(1, math.ceil(self.load_seconds / saved))
 
@@ -102,11 +109,7 @@ class Outlook:
         ratio = self.ratio
         measured = f"×{ratio.median:.2f} (×{ratio.low:.2f} to ×{ratio.high:.2f})"
         if self.verdict == "gain":
-            n = self.break_even_epochs
-            return (
-                f"Preloading helps: an epoch is {measured} as fast, and the {self.load_seconds:.1f}"
-                f" s of loading are won back after {n:,} epoch{'s' if n != 1 else ''}."
-            )
+            return f"Preloading helps: an epoch is {measured} as fast{self._won_back}"
         if self.verdict == "cannot tell":
             return f"Cannot tell: an epoch is {measured} as fast. Ask for more epochs."
         cause = (
@@ -115,6 +118,19 @@ class Outlook:
             else "the model is the bottleneck"
         )
         return f"No gain on this machine: {cause}; an epoch is {measured} as fast."
+
+    @property
+    def _won_back(self) -> str:
+        n = self.break_even_epochs
+        if n is None or self.load_seconds is None:
+            return (
+                ". The images were loaded already, and there is no room to load them again: how "
+                "long loading takes was not measured. free() them, and ask again."
+            )
+        return (
+            f", and the {self.load_seconds:.1f} s of loading are won back after "
+            f"{counted(n, 'epoch')}."
+        )
 
     @property
     def table(self) -> Table:
@@ -203,8 +219,9 @@ def will_it_help(
     The set is preloaded first, so the files are in the operating system's page cache where it has
     room for them, and epochs from disk decode them without reading the disk: a training that does
     read it waits longer than is told here. If the same images are preloaded already, they are
-    shared, and loading takes next to no time. Of a large dataset pass a `torch.utils.data.Subset`:
-    ratios and shares hold for the whole, and seconds are in proportion.
+    loaded a second time, to measure that, and let go at the end; where the device has no room for
+    both, they are shared, and it says that loading was not measured. Of a large dataset pass a
+    `torch.utils.data.Subset`: ratios and shares hold for the whole, and seconds are in proportion.
 
     The model that is trained is a copy, by SGD with a learning rate of 0; the global random
     generators are put back as they were. A `train_step` of your own is called as it is, and changes
@@ -236,19 +253,35 @@ def will_it_help(
     found = resolve_device(device)
     with generators_kept():
         disk = from_disk(data, transform, batch_size, dataloader)
-        loaded: list[GPUPreloadDataset] = []
-
-        def load() -> None:
-            loaded.append(preload(data, transform, device=found, seed=0, progress=False))
-
-        load_seconds = seconds_of(load, found)
-        with loaded[0] as train:
+        train, load_seconds = _loaded(data, transform, found)
+        with train:
             drop_last = bool(dataloader.get("drop_last"))
             resident = Loader(train, batch_size, shuffle=True, drop_last=drop_last)
             step = train_step or _CopyTrained(model, loss, found)
             measured = _measure(disk, resident, step, epochs)
             n_images = len(resident) * batch_size if drop_last else len(train)
     return Outlook(n_images, batch_size, *measured, load_seconds, machine(found))
+
+
+def _loaded(
+    data: Any, transform: Any, device: torch.device
+) -> tuple[GPUPreloadDataset, float | None]:
+    """Preload, and measure it: anew, where the same images are there already and there is room."""
+    loaded: list[GPUPreloadDataset] = []
+
+    def load(placement: Placement = "auto") -> None:
+        options: Any = {"device": device, "seed": 0, "progress": False, "placement": placement}
+        loaded.append(preload(data, transform, **options))
+
+    seconds = seconds_of(load, device)
+    if not loaded[0].store.is_shared:
+        return loaded[0], seconds
+    with none_shared(), contextlib.suppress(DoesNotFitError):
+        seconds = seconds_of(lambda: load("device"), device)
+    if len(loaded) == 1:
+        return loaded[0], None
+    loaded[0].free()
+    return loaded[1], seconds
 
 
 class _CopyTrained:
