@@ -23,9 +23,8 @@ from gpupreload.selection import as_positions, in_range, parts_of
 from gpupreload.source import Transform, describe
 from gpupreload.stages import Rows
 from gpupreload.steps import Steps
-from gpupreload.unaugmented import without_augmentation
-from gpupreload.steps import Steps, split_transform
 from gpupreload.table import counted
+from gpupreload.unaugmented import without_augmentation
 from gpupreload.view import View
 
 
