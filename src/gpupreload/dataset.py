@@ -169,9 +169,6 @@ class GPUPreloadDataset(ResidentDataset):
         if settings.progress and self.report.has_news:
             show(self.report)
         self._source = source
-        self.classes = source.classes or [str(i) for i in range(max(self.targets, default=-1) + 1)]
-        self.class_to_idx = source.class_to_idx or {c: i for i, c in enumerate(self.classes)}
-        self._store_size = None
         self.classes = class_names(source, self.targets)
         self.class_to_idx = class_numbers(source, self.targets)
         self.samples = self.imgs = source.samples
