@@ -49,7 +49,8 @@ def preload(data: Any, kept: Any, transform: Any = SIZE, **options: Any) -> gp.G
     samples, targets = ours.samples, ours.targets
     ours.free()
     ours = gp.GPUPreloadDataset.__new__(gp.GPUPreloadDataset)
-    ours.__dict__.update(report=report, samples=samples, targets=targets, pixels=pixels)
+    ours.__dict__.update(report=report, samples=samples, _targets=targets, pixels=pixels)
+    ours._view = None
     return ours
 
 

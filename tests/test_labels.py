@@ -130,3 +130,14 @@ def test_labels_on_the_cpu_follow_a_device() -> None:
     assert labels.on_cpu is labels.on_cpu
     assert labels.picked(torch.tensor([1, 0])).on_device.tolist() == [7, 3]
     assert pickle.loads(pickle.dumps(labels)).on_device.tolist() == [3, 7, 2]
+
+
+def test_targets_that_were_read_stay(whole: gp.GPUPreloadDataset) -> None:
+    """After free() targets are those that were read last; where none were, it is an error."""
+    part, other = whole.subset([6, 2]), whole.subset([1])
+    assert part.targets == [1, 0]
+    for data in (part, other):
+        data.free()
+    assert part.targets == [1, 0]
+    with pytest.raises(gp.FreedError):
+        _ = other.targets

@@ -30,6 +30,7 @@ class HeldDataset(Dataset[tuple[Tensor, int]]):
     samples: list[tuple[str, int]] | None
     imgs: list[tuple[str, int]] | None
     _view: View | None
+    _targets: list[int] | None = None  # what was read last; they are there after free() too
     _source: Source | None
 
     def __len__(self) -> int:
@@ -82,7 +83,9 @@ class HeldDataset(Dataset[tuple[Tensor, int]]):
     @property
     def targets(self) -> list[int]:
         """The labels as a list, as `ImageFolder` keeps them; to change one, write to `labels`."""
-        return self.view.labels.as_list
+        if self._view is not None or self._targets is None:
+            self._targets = self.view.labels.as_list
+        return self._targets
 
     @property
     def device(self) -> torch.device:

@@ -145,7 +145,7 @@ class ResidentDataset(HeldDataset):
     def _sharing(self, view: View) -> Self:
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin._view, twin._clock = view, self._clock.another()
+        twin._view, twin._clock, twin._targets = view, self._clock.another(), None
         view.store.hold(twin)
         return twin
 
