@@ -240,6 +240,28 @@ def test_a_setting_of_v1_that_tensors_do_not_take(train: gp.GPUPreloadDataset) -
     )
 
 
+@pytest.mark.parametrize(
+    ("mode", "step", "way"),
+    [
+        ("RGBA", v2.RGB(), ""),
+        (
+            "L",
+            v2.Grayscale(3),
+            "Or write gp.live(v2.Grayscale(num_output_channels=3)), and it runs for each batch: on tensors, where its "
+            "pixels may be a grey level or two beside those of PIL images.\n",
+        ),
+    ],
+)
+def test_modes_that_tensors_do_not_tell(mode: str, step: Any, way: str) -> None:
+    """What a step does to an image of another mode is left to PIL."""
+    data = [(Image.new(mode, (8, 6)), 0) for _ in range(2)]
+    train = preload(data, v2.RandomCrop(4), *FLOATS)
+    with pytest.raises(gp.TransformError) as raised:
+        train.with_transform([step, *FLOATS])
+    name = "RGB()" if mode == "RGBA" else "Grayscale(num_output_channels=3)"
+    assert str(raised.value) == f"{ANOTHER}{way}loaded with: nothing\nasked for:   {name}"
+
+
 # --- store_size
 
 

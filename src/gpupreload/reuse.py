@@ -191,7 +191,8 @@ def _way_on(leaves: Sequence[Leaf], trace: Trace, end: int, *, is_cut: bool) -> 
         if is_cut and is_center_crop(leaf.transform) and _is_larger(after, before):
             return ""
         if before.first.takes == "PIL" and not _is_alike(leaf.transform, before, after):
-            return "" if is_pad(leaf.transform) else _live_way(leaf)
+            fails = is_pad(leaf.transform) or is_rgb(leaf.transform)  # on tensors, in this case
+            return "" if fails else _live_way(leaf)
     return None
 
 
