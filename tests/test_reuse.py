@@ -247,8 +247,8 @@ def test_a_setting_of_v1_that_tensors_do_not_take(train: gp.GPUPreloadDataset) -
         (
             "L",
             v2.Grayscale(3),
-            "Or write gp.live(v2.Grayscale(num_output_channels=3)), and it runs for each batch: on tensors, where its "
-            "pixels may be a grey level or two beside those of PIL images.\n",
+            "Or write gp.live(v2.Grayscale(num_output_channels=3)), and it runs for each batch: on "
+            "tensors, where its pixels may be a grey level or two beside those of PIL images.\n",
         ),
     ],
 )
@@ -341,6 +341,19 @@ def test_frozen_steps_stay_as_they_are(photo_folder: Path) -> None:
     with pytest.warns(UserWarning, match="allow_frozen=True"):
         flipped = train.with_transform(v2.RandomHorizontalFlip(1))
     assert torch.equal(epoch_of(flipped), v2.functional.to_dtype(train.images.flip(3), scale=True))
+    with pytest.raises(gp.TransformError) as raised:
+        train.with_transform([once, v2.CenterCrop(9)])
+    assert str(raised.value) == (
+        f"{ANOTHER}loaded with: Resize((24, 20)), RandomCrop(16), ToImage()\n"
+        "asked for:   Resize((24, 20))"
+    )
+
+
+def test_colours_after_normalize_are_warned_of(train: gp.GPUPreloadDataset) -> None:
+    """Another transform is read as carefully as the first."""
+    with pytest.warns(UserWarning, match="comes after .* but reads values as colours") as warned:
+        train.with_transform([RESIZE, *FLOATS, NORMALIZE, v2.ColorJitter(0.5)])
+    assert warned[0].filename == __file__
 
 
 def test_an_explicit_dataset_can_be_sent(photo_folder: Path) -> None:
