@@ -33,7 +33,7 @@ ORDER = [
     *("lock", "cache", "ahead", "shelves", "building", "labels", "store", "check", "fetched"),
     *("selection", "view", "clock", "floats", "holding", "serving", "dataset", "preloading"),
     *("order", "blocks", "progress", "loader_arguments", "loader", "parameters", "repeats"),
-    *("frozen", "figure", "shared", "timing", "show", "explore", "photos"),
+    *("frozen", "figure", "shared", "timing", "captions", "show", "explore", "photos"),
 ]
 
 LOADED_ON_CALL = [

@@ -6,6 +6,7 @@ import base64
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,15 +225,65 @@ def test_without_matplotlib_the_message_says_what_to_install(
     [
         ([0, 1], "labels has 2 labels for 3 images; expected one each."),
         ([0, 1, 7], "labels holds 7, but classes has 3 names; expected 0 to 2."),
+        (
+            torch.eye(4)[:3],
+            "labels has 4 weights an image, but classes has 3 names; expected one weight for each "
+            "class.",
+        ),
+        (
+            torch.zeros(3, 2, dtype=torch.int64),
+            "labels is a torch.int64 tensor of shape (3, 2); expected class numbers, int64 [N], or "
+            "weights, floats [N, K], as MixUp and CutMix make them.",
+        ),
+        (torch.eye(3)[:2], "labels has 2 labels for 3 images; expected one each."),
     ],
+    ids=["too few", "unknown", "too wide", "several", "too few soft"],
 )
 def test_labels_that_do_not_go_with_the_images(
-    photos: gp.GPUPreloadDataset, labels: list[int], message: str
+    photos: gp.GPUPreloadDataset, labels: Any, message: str
 ) -> None:
     """No picture is dropped for want of a label, and an unknown class is named."""
     with pytest.raises(gp.ArgumentError) as caught:
         gp.show_batch(photos.images[:3], labels, photos)
     assert str(caught.value) == message
+
+
+def test_soft_labels_are_their_two_largest_weights(photos: gp.GPUPreloadDataset) -> None:
+    """What MixUp and CutMix make of labels is told by the two largest weights, in two lines."""
+    soft = torch.tensor([[0.3, 0.0, 0.7], [0.0, 1.0, 0.0], [0.5, 0.2, 0.3]])
+    expected = ["0.70 owl\n0.30 cat", "1.00 dog", "0.50 cat\n0.30 owl"]
+    figure = gp.show_batch(photos.images[:3], soft, photos)
+    assert titles(figure) == expected
+    one_line = gp.show_batch(photos.images[:3], [0, 1, 2], photos)
+    extra = figure.get_size_inches() - one_line.get_size_inches()
+    assert extra.tolist() == pytest.approx([0, 0.22])
+    assert titles(gp.show_batch(photos.images[:1], soft))[0] == "0.70 class 2\n0.30 class 0"
+
+
+def test_a_mixed_batch_is_drawn(photos: gp.GPUPreloadDataset) -> None:
+    """A batch of a loader that mixes is drawn as it comes."""
+    images, labels = next(iter(gp.Loader(photos, 12, mix=v2.MixUp(num_classes=3), shuffle=True)))
+    first, row = titles(gp.show_batch(images, labels, photos))[0], labels[0].sort(descending=True)
+    name = photos.classes[int(row.indices[0])]
+    assert first.split("\n")[0] == f"{float(row.values[0]):.2f} {name}"
+
+
+@pytest.mark.parametrize(
+    ("options", "what", "parts"),
+    [({}, "tuple", "*batch"), ({"with_indices": True}, "tuple", "*batch[:2]")],
+)
+def test_a_whole_batch_is_no_images(
+    photos: gp.GPUPreloadDataset, options: dict[str, bool], what: str, parts: str
+) -> None:
+    """Images and labels in one are refused with the way to take them apart, which works."""
+    batch = next(iter(gp.Loader(photos, 12, **options)))
+    with pytest.raises(gp.ArgumentError) as caught:
+        gp.show_batch(batch)
+    assert str(caught.value) == (
+        f"images is {what}, a batch as a loader gives it; expected its images, and its labels "
+        f"apart. Write show_batch({parts}, classes=dataset)."
+    )
+    assert titles(gp.show_batch(*batch[:2], classes=photos))[0] == "cat"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gpupreload.captions import captions
 from gpupreload.catalog import is_normalize
 from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
@@ -37,7 +38,8 @@ def show_batch(
     Args:
         images: [N, C, H, W] or one image [C, H, W], C of 1 or 3, on any device: uint8, or float
             in [0, 1], or normalised by the transform of the dataset given as `classes`.
-        labels: int64 [N], or a sequence of N ints; None draws no names.
+        labels: int64 [N], or a sequence of N ints; or the weights of soft labels, floats [N, K],
+            of which the two largest are told. None draws no names.
         classes: the class names by number, or the dataset, which knows them and how its images
             were normalised. Without it labels are drawn as numbers.
         n: the most images to draw.
@@ -55,10 +57,12 @@ def show_batch(
     """
     if n < 1:
         raise ArgumentError(f"n is {n}; expected the most images to draw, 1 or more.")
+    _check_no_batch(images)
     dataset = classes if isinstance(classes, GPUPreloadDataset) else None
     shown = images[:n] if isinstance(images, Tensor) and images.ndim == 4 else images
     pictures = to_pictures(shown, dataset)
-    names = _names(labels, classes, len(pictures))
+    class_names = classes.classes if isinstance(classes, GPUPreloadDataset) else classes
+    names = captions(labels, class_names, len(pictures))
     return _grid(list(pictures), names, columns, image_inches)
 
 
@@ -176,21 +180,34 @@ def _grid(
     columns = max(1, min(columns, len(pictures)))
     rows = max(1, math.ceil(len(pictures) / columns))
     title_inches = 0.24 if any(names) else 0.0
+    n_lines = max((name.count("\n") + 1 for name in names if name), default=0)
     aspect = max((picture.shape[0] / picture.shape[1] for picture in pictures), default=1.0)
     aspect = min(aspect, _TALLEST)
     letters = max(4, int(image_inches * _LETTERS_AN_INCH))
-    figure = new_figure(columns * image_inches, rows * (image_inches * aspect + title_inches))
+    figure = new_figure(columns * image_inches, rows * (image_inches * aspect + 0.22 * n_lines))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.axis("off")
     for axis, picture, name in zip(axes, pictures, names, strict=False):
         axis.imshow(picture.numpy(), interpolation="nearest")
-        axis.set_title(_shortened(name, letters), fontsize=_FONT_SIZE, pad=2, parse_math=False)
+        title = "\n".join(_shortened(line, letters) for line in name.split("\n"))
+        axis.set_title(title, fontsize=_FONT_SIZE, pad=2, parse_math=False)
     return figure
 
 
 def _shortened(name: str, letters: int) -> str:
     return name if len(name) <= letters else f"{name[: letters - 1]}…"
+
+
+def _check_no_batch(images: Any) -> None:
+    """Raise an `ArgumentError` for (images, labels) together, as a loader gives them."""
+    is_batch = isinstance(images, tuple | list) and len(images) > 1
+    if is_batch and isinstance(images[0], Tensor) and images[0].ndim == 4:
+        parts = "*batch" if len(images) == 2 else "*batch[:2]"
+        raise ArgumentError(
+            f"images is {describe(images)}, a batch as a loader gives it; expected its images, and "
+            f"its labels apart. Write show_batch({parts}, classes=dataset)."
+        )
 
 
 def to_pictures(images: Tensor, dataset: GPUPreloadDataset | None = None) -> Tensor:
@@ -227,23 +244,3 @@ def _unnormalised(images: Tensor, dataset: GPUPreloadDataset | None) -> Tensor:
         return images
     mean, std = (torch.tensor(numbers).reshape(-1, 1, 1) for numbers in normalization)
     return images * std + mean
-
-
-def _names(labels: Any, classes: Any, n: int) -> list[str]:
-    if labels is None:
-        return [""] * n
-    if torch.as_tensor(labels).ndim > 1:
-        raise ArgumentError("labels has more than one number an image; expected class numbers [N].")
-    numbers = torch.as_tensor(labels).flatten().tolist()[:n]
-    names = classes.classes if isinstance(classes, GPUPreloadDataset) else classes
-    if len(numbers) < n:
-        raise ArgumentError(f"labels has {len(numbers)} labels for {n} images; expected one each.")
-    if names is None:
-        return [str(number) for number in numbers]
-    unknown = [number for number in numbers if not 0 <= number < len(names)]
-    if unknown:
-        raise ArgumentError(
-            f"labels holds {unknown[0]}, but classes has {len(names)} names; expected "
-            f"0 to {len(names) - 1}."
-        )
-    return [str(names[number]) for number in numbers]
