@@ -103,3 +103,22 @@ def test_the_readmes_worst_predicted(photo_folder: Path) -> None:
     losses = torch.tensor(score).exp().add(2).log().numpy() - true
     expected = [order[k] for k in (-losses).argsort()[:8]]
     assert names["worst"].tolist() == expected
+
+
+def test_the_readmes_test_time_augmentation(photo_folder: Path) -> None:
+    """The README's eight draws of each image are those of eight epochs of a loader."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"<!-- draws: start -->\n```python\n(.*?)```", text, re.DOTALL)
+    test = preload(photo_folder, CHAINS["crop, flip, erase"])
+    names: dict[str, Any] = {
+        "torch": torch,
+        "test": test,
+        "model": lambda images: images.mean((2, 3)),
+    }
+    exec(code, names)
+    loader = gp.Loader(test, 5, seed=test.seed)
+    epochs = [torch.cat([images for images, _ in loader]) for _ in range(8)]
+    assert torch.equal(names["views"], torch.stack(epochs))
+    # in float64: softmax over channels, mean over draws
+    scores = torch.stack(epochs).mean((3, 4)).double().softmax(2).mean(0)
+    assert torch.equal(names["predicted"], scores.argmax(1))
