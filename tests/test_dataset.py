@@ -595,7 +595,9 @@ def test_data_that_are_preloaded_already(photo_folder: Path) -> None:
         )
 
 
-def test_a_draw_for_some_images_only_is_warned_of(photo_folder: Path) -> None:
+def test_a_draw_for_some_images_only_is_warned_of(
+    photo_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     """A step that draws for images it was not tried on is noticed after loading."""
 
     def turns_some(image: Any) -> Any:
@@ -603,5 +605,31 @@ def test_a_draw_for_some_images_only_is_warned_of(photo_folder: Path) -> None:
             random.random()
         return image
 
-    with pytest.warns(UserWarning, match="Python's global generator moved while loading"):
-        gp.preload(photo_folder, [turns_some, v2.Resize((5, 5))], device="cpu", progress=False)
+    gp.preload(photo_folder, [turns_some, v2.Resize((5, 5))], device="cpu", progress=False)
+    assert [str(warning.message) for warning in recwarn] == [
+        "Python's global generator moved while loading, though every step that ran was found "
+        "deterministic: a step, or the data, draws for some of the images. What it drew is frozen. "
+        "Mark it gp.live(fn)."
+    ]
+
+
+def test_a_draw_of_a_step_that_was_marked_once_is_named(
+    photo_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Where the caller marked a step gp.once, what it draws is told by its name."""
+    steps = [v2.Resize((9, 9)), gp.once(v2.RandomCrop(5)), v2.ToImage()]
+    gp.preload(photo_folder, steps, device="cpu", progress=False)
+    assert [str(warning.message) for warning in recwarn] == [
+        "torch's global generator moved while loading. RandomCrop(5), marked gp.once, ran once as "
+        "you said: if it drew, every epoch has that one draw. Leave the mark out for a draw in "
+        "every epoch."
+    ]
+
+
+def test_a_step_marked_once_that_draws_nothing_is_no_warning(
+    photo_folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """The mark alone is nothing to warn of."""
+    steps = [v2.Resize((9, 9)), gp.once(v2.RandomCrop(9))]
+    gp.preload(photo_folder, steps, device="cpu", progress=False)
+    assert [str(warning.message) for warning in recwarn] == []

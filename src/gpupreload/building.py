@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,6 +19,7 @@ from gpupreload.errors import DoesNotFitError, UnreadableError
 from gpupreload.filling import Landing, fill
 from gpupreload.gaps import without_rows
 from gpupreload.gpu_decoding import decoding_of
+from gpupreload.parts import Step
 from gpupreload.placement import WINDOW_BYTES
 from gpupreload.plan import Plan
 from gpupreload.probe import generators_kept
@@ -190,13 +191,9 @@ class _Load:
             decoding = decoding_of(source, plan, self.workers)
             unreadable = fill(images, labels, decoding, self.workers, advance)
             sign = moved()
-        if sign and all(step.randomness == "deterministic" for step in plan.steps.rows_of("once")):
-            warnings.warn(
-                f"{sign} while loading, though every step that ran was found deterministic: a "
-                "step, or the data, draws for some of the images. What it drew is frozen. Mark it "
-                "gp.live(fn).",
-                stacklevel=3,
-            )
+        once = plan.steps.rows_of("once")
+        if sign and all(step.randomness == "deterministic" for step in once):
+            warnings.warn(f"{sign} while loading{_what_is_frozen(once)}", stacklevel=3)
         return unreadable
 
     def _labels(self) -> Tensor:
@@ -226,6 +223,20 @@ class _Load:
             "free: its memory is in fragments, or another program took it. Free memory there, or "
             "make the images smaller with a Resize."
         )
+
+
+def _what_is_frozen(once: Sequence[Step]) -> str:
+    """What to say where a global generator moved under steps that were taken for deterministic."""
+    marked = ", ".join(step.name for step in once if step.is_marked_once)
+    if marked:
+        return (
+            f". {marked}, marked gp.once, ran once as you said: if it drew, every epoch has that "
+            "one draw. Leave the mark out for a draw in every epoch."
+        )
+    return (
+        ", though every step that ran was found deterministic: a step, or the data, draws for some "
+        "of the images. What it drew is frozen. Mark it gp.live(fn)."
+    )
 
 
 def chosen(n_images: int, n_on_device: int) -> Tensor:

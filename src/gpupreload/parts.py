@@ -36,6 +36,7 @@ class Step:
         takes: what the step is given where the caller put it: "PIL", "tensor" ([C, H, W]) or
             "array" (NumPy's, [H, W, C]).
         is_tv_image: whether that tensor is a `torchvision.tv_tensors.Image`.
+        is_marked_once: whether the caller marked it `gp.once`.
     """
 
     transform: Callable[..., Any]
@@ -46,6 +47,7 @@ class Step:
     call: Literal["image", "batch"] = "image"
     takes: Takes = "PIL"
     is_tv_image: bool = False
+    is_marked_once: bool = False
 
 
 @dataclass(frozen=True)

@@ -196,6 +196,7 @@ def _step(division: Division, position: int, reason: str) -> Step:
         call="batch" if leaf.mark == "batched" else "image",
         takes=trace.points[position].first.takes,
         is_tv_image=trace.points[position].first.is_tv_image,
+        is_marked_once=leaf.mark == "once",
     )
 
 
