@@ -17,6 +17,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 import gpupreload as gp
+from gpupreload.selection import parts_of
 from gpupreload.store import Store
 from gpupreload.view import View
 
@@ -266,6 +267,25 @@ def test_chance_says_which_class_gets_the_odd_sample() -> None:
     ours = preload([(torch.zeros(1, 1, 1, dtype=torch.uint8), label) for label in range(10)])
     small = {ours.split([0.9, 0.1], seed=seed)[1].targets[0] for seed in range(120)}
     assert small == set(range(10))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_small_class_is_held_back_too(seed: int) -> None:
+    """The sample that is left over goes to the class with the largest rest, whatever the seed.
+
+    A fifth of 41 are 8: of 30, 4 and 7 that is 6, 0.8 and 1.4, or of whole samples 6, 0 and 1.
+    """
+    labels = torch.tensor([0] * 30 + [1] * 4 + [2] * 7)
+    _, held_back = parts_of(labels, [0.8, 0.2], seed, stratify=True)
+    assert torch.bincount(labels[held_back]).tolist() == [6, 1, 1]
+
+
+def test_chance_decides_between_equal_rests() -> None:
+    """Of two classes that could have the odd sample, now one has it and now the other."""
+    labels = torch.tensor([0] * 5 + [1] * 5)
+    parts = [parts_of(labels, [5, 5], seed, stratify=True) for seed in range(20)]
+    counts = [torch.bincount(labels[first]).tolist() for first, _ in parts]
+    assert {tuple(count) for count in counts} == {(2, 3), (3, 2)}
 
 
 def test_without_stratify_any_sample_goes_anywhere() -> None:

@@ -71,8 +71,9 @@ def parts_of(labels: Tensor, sizes: Sequence[float], seed: int, *, stratify: boo
         labels: int64 [N] on the CPU.
         sizes: fractions that sum to 1, or numbers of samples that sum to N.
         seed: of the draw.
-        stratify: whether each part gets its share of every class: of the first part, no class is
-            off by a whole sample; of the others, by two.
+        stratify: whether each part gets its share of every class. Samples that the shares leave
+            over go to the classes with the largest rests: of the first part, no class is off by a
+            whole sample; of the others, by two.
 
     Returns:
         The positions of each part, int64 on the CPU, in ascending order.
@@ -81,15 +82,17 @@ def parts_of(labels: Tensor, sizes: Sequence[float], seed: int, *, stratify: boo
         ArgumentError: `sizes` do not sum up, or leave a part empty.
 
     >>> [part.tolist() for part in parts_of(torch.tensor([0, 0, 1, 1]), [2, 2], 0, stratify=True)]
-    [[1, 2], [0, 3]]
+    [[0, 3], [1, 2]]
     """
     counts = _counts(sizes, len(labels))
     key = draws.child(draws.epoch_key(seed, 0), _DIVIDING)
     order = draws.permutations(key, len(labels))[0].numpy()
-    rest = _by_class(order, labels.numpy()) if stratify else order
-    parts = []
+    rest, parts = order, []
     for n_samples in counts:
-        chosen = _evenly(n_samples, len(rest)) if stratify else np.arange(len(rest)) < n_samples
+        if stratify:
+            chosen = _of_each_class(n_samples, labels.numpy()[rest])
+        else:
+            chosen = np.arange(len(rest)) < n_samples
         parts.append(torch.from_numpy(np.sort(rest[chosen])))
         rest = rest[~chosen]
     return parts
@@ -160,17 +163,19 @@ def _no_division(sizes: Any, n_images: int) -> ArgumentError:
     )
 
 
-def _by_class(order: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """An order with the samples of a class together; the classes in the order of coming first.
+def _of_each_class(n_chosen: int, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Choose so many samples of a random order: of each class its share, the first ones.
 
-    So chance, and not its number, says which class gets the odd sample.
+    What whole samples leave over goes to the classes with the largest rests, and between equal
+    rests to the class that comes first, so that chance and not its number decides.
     """
-    _, first, of_class = np.unique(labels[order], return_index=True, return_inverse=True)
-    return order[np.argsort(first[of_class], kind="stable")]
-
-
-def _evenly(n_chosen: int, n: int) -> NDArray[np.bool_]:
-    """Choose so many of n, spread evenly: any k in a row hold n_chosen * k / n, rounded."""
-    steps = np.arange(n + 1) * n_chosen // n
-    chosen: NDArray[np.bool_] = np.diff(steps) > 0
+    _, first, of_class, sizes = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    shares, rests = np.divmod(sizes * n_chosen, len(labels))
+    shares[np.lexsort((first, -rests))[: n_chosen - shares.sum()]] += 1
+    by_class = np.argsort(of_class, stable=True)
+    place = np.empty_like(by_class)
+    place[by_class] = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    chosen: NDArray[np.bool_] = place < shares[of_class]
     return chosen
