@@ -12,7 +12,7 @@ CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_error_is_one_of_ours_and_a_built_in_one(cls: type[BaseException]) -> None:
-    """Each error is public, derives from GPUPreloadError, and from what Python would raise there."""
+    """Each error is public, and derives from GPUPreloadError and from what Python would raise."""
     assert getattr(gp, cls.__name__) is cls
     assert issubclass(cls, gp.GPUPreloadError)
     if cls is not gp.GPUPreloadError:

@@ -167,6 +167,7 @@ def in_range(index: int, n_images: int) -> int:
 
 _FONT_SIZE = 10  # points: read in a window of 800 pixels, too
 _LETTERS_AN_INCH = 12  # of that size, on the average
+_LINE_INCHES = 0.24
 _TALLEST = 2.0  # times as high as wide; higher pictures are drawn narrower
 
 
@@ -179,12 +180,12 @@ def _grid(
     """
     columns = max(1, min(columns, len(pictures)))
     rows = max(1, math.ceil(len(pictures) / columns))
-    title_inches = 0.24 if any(names) else 0.0
     n_lines = max((name.count("\n") + 1 for name in names if name), default=0)
     aspect = max((picture.shape[0] / picture.shape[1] for picture in pictures), default=1.0)
     aspect = min(aspect, _TALLEST)
     letters = max(4, int(image_inches * _LETTERS_AN_INCH))
-    figure = new_figure(columns * image_inches, rows * (image_inches * aspect + 0.22 * n_lines))
+    row_inches = image_inches * aspect + _LINE_INCHES * n_lines
+    figure = new_figure(columns * image_inches, rows * row_inches)
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.axis("off")
