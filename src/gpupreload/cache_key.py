@@ -16,7 +16,7 @@ import torchvision
 from PIL import ImageFile, features
 
 from gpupreload.parts import Step, Steps
-from gpupreload.plan import once_identity
+from gpupreload.reuse import once_identity
 from gpupreload.settings import ByIdentity, fingerprint, is_portable, name_of
 from gpupreload.source import Portable, Source
 

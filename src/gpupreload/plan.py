@@ -17,14 +17,14 @@ from gpupreload.arguments import check_decode
 from gpupreload.class_names import noticed
 from gpupreload.devices import Memory, memory_of, resolve_device
 from gpupreload.errors import ArgumentError, DoesNotFitError
-from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.keywords import check_keywords
 from gpupreload.outline import check_not_random, class_counts, decoding_bytes, in_kinds
 from gpupreload.placement import MARGIN, Needs, Place, Placement, Room, Sizes, free_on_disk
 from gpupreload.probe import generators_kept
 from gpupreload.resident import Resident, find, resident_bytes
+from gpupreload.reuse import once_identity
 from gpupreload.source import FolderOptions, ImageSpec, Source, open_source
-from gpupreload.steps import Step, Steps, fingerprint, split_transform
+from gpupreload.steps import Steps, split_transform
 from gpupreload.table import Table, in_bytes_and_units, in_units
 from gpupreload.user_cache import user_cache
 
@@ -339,19 +339,6 @@ def identity_of(source: Source, steps: Steps) -> Hashable | None:
     """Say what a store will hold: the source's contents and the once-part; None if unknown."""
     contents = source.identity()
     return None if contents is None else (contents, once_identity(steps))
-
-
-def once_identity(steps: Steps) -> Hashable:
-    """Say what the once-part does: equal for equal settings of equal classes, in order."""
-    return tuple(fingerprint(row.transform) for row in once_rows(steps))
-
-
-def once_rows(steps: Steps) -> tuple[Step, ...]:
-    """The once-part, but for conversions at its end: the same pixels are stored without them."""
-    rows = list(steps.rows_of("once"))
-    while rows and type(rows[-1].transform) in UNCHANGED_ON_TENSORS:
-        rows.pop()
-    return tuple(rows)
 
 
 def _stored(steps: Steps) -> ImageSpec:

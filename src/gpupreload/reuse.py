@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.leaves import Leaf, flatten
 from gpupreload.made_up import MadeUp
 from gpupreload.parts import Step, Steps
-from gpupreload.plan import once_rows
 from gpupreload.probe import copy_of, generators_kept, probe
 from gpupreload.settings import code_of
 from gpupreload.source import Source
@@ -40,6 +39,19 @@ from gpupreload.steps import (
     warn_of_colors,
 )
 from gpupreload.trace import Point, Trace, follow
+
+
+def once_identity(steps: Steps) -> Hashable:
+    """Say what the once-part does: equal for equal settings of equal classes, in order."""
+    return tuple(fingerprint(row.transform) for row in once_rows(steps))
+
+
+def once_rows(steps: Steps) -> tuple[Step, ...]:
+    """The once-part, but for conversions at its end: the same pixels are stored without them."""
+    rows = list(steps.rows_of("once"))
+    while rows and type(rows[-1].transform) in UNCHANGED_ON_TENSORS:
+        rows.pop()
+    return tuple(rows)
 
 
 @dataclass(frozen=True)
