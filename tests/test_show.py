@@ -256,7 +256,7 @@ def test_soft_labels_are_their_two_largest_weights(photos: gp.GPUPreloadDataset)
     assert titles(figure) == expected
     one_line = gp.show_batch(photos.images[:3], [0, 1, 2], photos)
     extra = figure.get_size_inches() - one_line.get_size_inches()
-    assert extra.tolist() == pytest.approx([0, 0.22])
+    assert extra.tolist() == pytest.approx([0, 0.24])
     assert titles(gp.show_batch(photos.images[:1], soft))[0] == "0.70 class 2\n0.30 class 0"
 
 

@@ -114,13 +114,14 @@ class LoaderTimes:
 
     def _row(self, loader: TimedLoader) -> tuple[str, ...]:
         rate, ratio = loader.images_per_second, self.ratio(loader.name)
+        spread = "" if loader is self.loaders[0] else f"×{ratio.low:.2f} to ×{ratio.high:.2f}"
         return (
             loader.name,
             f"{loader.first_epoch:.3f} s",
             f"{rate.median:,.0f}",
             f"{rate.low:,.0f} to {rate.high:,.0f}",
             f"×{ratio.median:.2f}",
-            f"×{ratio.low:.2f} to ×{ratio.high:.2f}",
+            spread,
             f"{loader.n_batches:,}",
             in_units(loader.n_bytes),
             self.conclusion(loader.name),
@@ -132,11 +133,13 @@ class LoaderTimes:
         epochs = "1 epoch" if n_rounds == 1 else f"{n_rounds} epochs"
         lines = [f"Medians, least and greatest of {epochs} after the first."]
         if len(self.loaders) > 1:
-            by_chance = f"would win all {n_rounds} rounds 1 time in {2 ** (n_rounds - 1):,}"
-            lines.append(
-                f"Ratios to {first!r} within each round; one of two equal loaders "
-                f"{by_chance if n_rounds > 1 else 'wins a single round for certain'}."
+            by_chance = (
+                f"by chance one of two equal loaders is ahead in all {n_rounds} 1 time in "
+                f"{2 ** (n_rounds - 1):,}"
+                if n_rounds > 1
+                else "with a single round, one of two equal loaders is ahead in it"
             )
+            lines.append(f"A ratio is the median of those to {first!r} by round; {by_chance}.")
         unsure = [x.name for x in self.loaders if self.conclusion(x.name) == "cannot tell"]
         if unsure:
             lines.append(
