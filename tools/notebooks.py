@@ -7,12 +7,14 @@ has really changed:
     python tools/notebooks.py                       # all of notebooks/
     python tools/notebooks.py notebooks/01-a.ipynb  # this one
     python tools/notebooks.py --check               # write nothing; fail where a rebuild would
-    python tools/notebooks.py --fresh               # keep nothing: measure every time anew
+    python tools/notebooks.py --fresh               # keep nothing: measure every time anew, as
+                                                    # after a change of what is measured
 
 "The same" means: text is equal after the patterns of tests/notebooks/sanitize.cfg, and pictures
 have the same size and look alike. A cell tagged `nbval-ignore-output`, which prints or draws what
-was measured, has outputs of the same kinds, and pictures of the same size. Cells tagged
-`nbval-skip` are not run.
+was measured, has outputs of the same kinds, and pictures of the same size; where one of these is
+renewed, the whole notebook is, so that all its numbers are one run's. Cells tagged `nbval-skip` are
+not run.
 """
 
 from __future__ import annotations
@@ -107,7 +109,9 @@ def rebuild(path: Path, *, write: bool = True, fresh: bool = False) -> bool:
     text = path.read_text(encoding="utf-8")
     stored = nbformat.reads(text, as_version=4)
     new = tidied(executed(stored, path.parent))
-    found = dict.fromkeys(range(len(new.cells)), "") if fresh else differences(new, stored)
+    found = differences(new, stored)
+    if fresh or any(is_measured(cell) for k, cell in enumerate(code_cells(new)) if k in found):
+        found = {k: found.get(k, "") for k in range(len(new.cells))}
     kept = with_stored_outputs(new, stored, found)
     changed = as_text(kept) != text
     verb = ("changed" if write else "would change") if changed else "unchanged"
@@ -199,15 +203,17 @@ def difference(cell: NotebookNode, old: NotebookNode) -> str:
     a, b = ([o for o in c.outputs if o.get("name") != "stderr"] for c in (cell, old))
     if [kinds(output) for output in a] != [kinds(output) for output in b]:
         return f"has outputs {[kinds(output) for output in a]}"
-    is_measured = "nbval-ignore-output" in cell.metadata.get("tags", [])
-    if is_measured and cell.source != old.source:
-        return "has another source"
     for x, y in zip(a, b, strict=True):
         for kind in kinds(x):
-            what = difference_of_values(kind, parts(x)[kind], parts(y)[kind], is_measured)
+            what = difference_of_values(kind, parts(x)[kind], parts(y)[kind], is_measured(cell))
             if what:
                 return what
     return ""
+
+
+def is_measured(cell: NotebookNode) -> bool:
+    """Whether a code cell prints or draws what was measured."""
+    return "nbval-ignore-output" in cell.metadata.get("tags", [])
 
 
 def parts(output: NotebookNode) -> dict[str, Any]:
@@ -224,11 +230,11 @@ def kinds(output: NotebookNode) -> list[str]:
     return sorted(parts(output))
 
 
-def difference_of_values(kind: str, new: Any, old: Any, is_measured: bool) -> str:
+def difference_of_values(kind: str, new: Any, old: Any, measured: bool) -> str:
     """Say how two values of one MIME type differ; of measured ones only pictures' sizes count."""
     if kind in PICTURES:
-        return difference_of_pictures(new, old, is_measured)
-    if is_measured or sanitized(new) == sanitized(old):
+        return difference_of_pictures(new, old, measured)
+    if measured or sanitized(new) == sanitized(old):
         return ""
     lines = zip_longest(sanitized(str(new)).split("\n"), sanitized(str(old)).split("\n"))
     line, stored = next((pair for pair in lines if pair[0] != pair[1]), (new, old))
@@ -243,13 +249,13 @@ def sanitized(value: Any) -> Any:
     return value
 
 
-def difference_of_pictures(new: str, old: str, is_measured: bool) -> str:
+def difference_of_pictures(new: str, old: str, measured: bool) -> str:
     """Say how two base64 pictures differ in size, or by how much in any block of pixels."""
     a, b = (decoded(data) for data in (new, old))
     if a.shape != b.shape:
         return f"draws {a.shape[1]}×{a.shape[0]} pixels; stored are {b.shape[1]}×{b.shape[0]}"
     apart = np.abs(block_means(a) - block_means(b)).max(axis=-1)
-    if is_measured or apart.max() <= BLOCKS_MAY_DIFFER_BY:
+    if measured or apart.max() <= BLOCKS_MAY_DIFFER_BY:
         return ""
     row, column = np.unravel_index(apart.argmax(), apart.shape)
     where = f"{column * BLOCK} from the left and {row * BLOCK} from the top"
