@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,40 @@ def call_named(step: Any, images: Any, name: str = "") -> Any:
     except (GPUPreloadError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise TransformError(
-            f"{name or name_of(step)} raised {type(error).__name__}: {error}"
-        ) from error
+        way_on = by_name(step, images, error)
+        text = f"{name or name_of(step)} raised {type(error).__name__}: {error}\n{way_on}"
+        raise TransformError(text.removesuffix("\n")) from error
+
+
+def by_name(step: Any, image: Any, error: Exception) -> str:
+    """How to call a step that takes its image as `image=`, as Albumentations does; "" for others.
+
+    Args:
+        step: any callable.
+        image: what it was given: a PIL image, an array [H, W, C] or a tensor [C, H, W].
+        error: what it raised.
+    """
+    if not _takes_image_by_name(step, error) or (isinstance(image, Tensor) and image.ndim != 3):
+        return ""
+    array, result = "np.asarray(image)", "{}"
+    if isinstance(image, Tensor):
+        array = "image.permute(1, 2, 0).cpu().numpy()"
+        result = "torch.from_numpy({}).permute(2, 0, 1)"
+    call = result.format(f'aug(image={array})["image"]')
+    return f"It takes the image by name: put lambda image: {call} in its place."
+
+
+def _takes_image_by_name(step: Any, error: Exception) -> bool:
+    try:
+        parameters = inspect.signature(step).parameters
+    except (TypeError, ValueError):  # some built-in callables have none
+        return False
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
+        return False
+    if inspect.Parameter.VAR_POSITIONAL in kinds:  # it may take the image so, and fail in itself
+        return "named arguments" in str(error)
+    return "image" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def check_layout(name: str, image: Any, result: Any) -> None:

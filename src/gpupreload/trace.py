@@ -17,7 +17,7 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 
-from gpupreload.calling import check_layout
+from gpupreload.calling import by_name, check_layout
 from gpupreload.catalog import is_conversion, is_resize, kind_of
 from gpupreload.errors import DataError, TransformError, UnreadableError
 from gpupreload.leaves import Leaf
@@ -236,7 +236,8 @@ def _verdict(leaf: Leaf, point: Point, source: Source) -> Verdict:
     if kind == "random" or kind == "deterministic":
         return Verdict(kind)
     images = point.images or {}
-    with _named(leaf, source.where(next(iter(images)))):
+    item, image = next(iter(images.items()))
+    with _named(leaf, source.where(item), image):
         return probe(leaf.transform, list(images.values()))
 
 
@@ -288,7 +289,7 @@ def _quick_blank(form: Form) -> Any:
 
 def _run(leaf: Leaf, step: Any, image: Any, where: str) -> tuple[Any, Form]:
     """Run a leaf's step, or what stands in for it, on one image."""
-    with _named(leaf, where):
+    with _named(leaf, where, image):
         output = step(image)
     check_layout(str(leaf), image, output)
     try:
@@ -301,14 +302,15 @@ def _run(leaf: Leaf, step: Any, image: Any, where: str) -> tuple[Any, Form]:
 
 
 @contextlib.contextmanager
-def _named(leaf: Leaf, where: str) -> Iterator[None]:
+def _named(leaf: Leaf, where: str, image: Any) -> Iterator[None]:
     """Say which step raised an error, and on what."""
     try:
         yield
     except Exception as error:
+        way_on = "Correct the step, or what comes before it: the steps run in the order given."
         raise TransformError(
             f"{leaf} raised {type(error).__name__} on {where}: {error}\n"
-            "Correct the step, or what comes before it: the steps run in the order given."
+            f"{by_name(leaf.transform, image, error) or way_on}"
         ) from error
 
 
