@@ -162,11 +162,21 @@ def test_what_is_set_is_shown(explorer: PlanExplorer) -> None:
 
 
 def test_where_no_widget_lives_there_is_a_picture(explorer: PlanExplorer) -> None:
-    """The bundle has the strip as a PNG, and a short constant text."""
+    """The bundle has the verdict, the bar, the legend and the strip as a PNG, and a short text."""
     bundle = explorer._repr_mimebundle_()
     assert bundle["text/plain"] == "PlanExplorer of 12 images"
     picture = Image.open(io.BytesIO(base64.b64decode(bundle["image/png"])))
-    assert picture.size == (3 * 112 + 2 * 4, 112)
+    width = 3 * 112 + 2 * 4
+    pixels = np.asarray(picture)
+    assert pixels.shape[1] == width
+    assert np.array_equal(pixels[-112:], explorer._pixels)
+    blue = (pixels == (25, 118, 210)).all(-1)  # images as uint8: in the bar, and in the legend
+    rows = np.flatnonzero(blue.any(axis=1))
+    assert len(rows) == 22 + 10
+    bar = pixels[rows[10]]
+    taken = explorer.need.plan.total_bytes - explorer.need.plan.free_bytes
+    grey = (bar == (158, 158, 158)).all(-1).mean()
+    assert abs(grey - taken / explorer.need.plan.total_bytes) < 0.02
     explorer.close()
 
 

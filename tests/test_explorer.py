@@ -281,16 +281,25 @@ def test_a_freed_dataset_is_an_error(photo_folder: Path) -> None:
 
 
 def test_where_no_widget_lives_there_is_a_picture(explorer: Explorer) -> None:
-    """The bundle has the widget, the pixels of what is shown, and a short constant text."""
+    """The bundle has the widget, what is shown with its words, and a short constant text."""
     bundle = explorer._repr_mimebundle_()
     assert set(bundle) == {
         "application/vnd.jupyter.widget-view+json",
-        "image/png",
+        "image/jpeg",
         "text/plain",
     }
     assert bundle["text/plain"] == repr(explorer) == "Explorer of 12 photos: 3 random steps"
-    picture = Image.open(io.BytesIO(base64.b64decode(bundle["image/png"])))
-    assert np.array_equal(np.asarray(picture), explorer._rendered.pixels)
+    picture = Image.open(io.BytesIO(base64.b64decode(bundle["image/jpeg"])))
+    shown = explorer._rendered.pixels
+    scale = round(440 / shown.shape[1])  # as the widget enlarges it
+    shown = shown.repeat(scale, 0).repeat(scale, 1)
+    pixels = np.asarray(picture)
+    assert pixels.shape[1] == shown.shape[1]
+    apart = np.abs(pixels[20 : 20 + len(shown)].astype(int) - shown)
+    assert apart.mean() < 2  # a JPEG's
+    for words in (pixels[:20], pixels[20 + len(shown) :]):
+        assert words.size > 0
+        assert 0.01 < (words < 128).mean() < 0.2  # letters
 
 
 def test_a_closed_explorer_lets_the_dataset_go(photo_folder: Path) -> None:

@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
-from gpupreload.explore import markup
+from gpupreload.explore import markup, still
 from gpupreload.explore.controls import (
     NAME_WIDTH,
     CodeBox,
@@ -22,7 +22,6 @@ from gpupreload.explore.controls import (
     control_of,
 )
 from gpupreload.explore.knobs import knobs_of
-from gpupreload.explore.mosaic import as_stored
 from gpupreload.explore.pictures import VIEWS, Look, Rendered, render
 from gpupreload.explore.recipe import Recipe
 from gpupreload.table import counted
@@ -234,11 +233,10 @@ class Explorer:
         self._code.code = recipe.code
         look = self.look
         self._rendered = rendered = render(self._dataset, recipe, look)
-        headings = ((rendered.left, rendered.left_share), (rendered.right, 1 - rendered.left_share))
         label = self._dataset.classes[self._dataset.targets[look.index]]
         where = f"photo {look.index} ({label}), epoch {look.epoch}"
         alt = f"{rendered.left}; {rendered.right}; {where}"
-        self._picture.value = markup.picture(rendered.pixels, alt, headings)
+        self._picture.value = markup.picture(rendered.pixels, alt, rendered.headings)
         self._says = f"{where}: {rendered.says}."
         self._status.value = markup.status(self._says)
 
@@ -257,7 +255,10 @@ class Explorer:
         bundle = dict(self.widget._repr_mimebundle_(**kwargs))
         bundle["text/plain"] = repr(self)
         if self._rendered is not None:
-            bundle |= as_stored(self._rendered.pixels)
+            pixels = still.sized(self._rendered.pixels)
+            width = pixels.shape[1]
+            headings = still.headings(self._rendered.headings, width)
+            bundle |= still.as_stored([headings, pixels, still.sentence(self.says, width)])
         return bundle
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 
@@ -32,10 +31,7 @@ def encoded(pixels: Pixels, quality: int = 95) -> tuple[str, bytes]:
         quality: of a JPEG, 0 to 100.
     """
     file = io.BytesIO()
-    image = Image.fromarray(pixels)
-    factor = round(image.width / _WIDEST)
-    if factor > 1:
-        image = image.reduce(factor)
+    image = Image.fromarray(reduced(pixels))
     if image.width * image.height <= _MOST_PIXELS_OF_A_PNG:
         image.save(file, "PNG", compress_level=1)
         return "image/png", file.getvalue()
@@ -43,10 +39,10 @@ def encoded(pixels: Pixels, quality: int = 95) -> tuple[str, bytes]:
     return "image/jpeg", file.getvalue()
 
 
-def as_stored(pixels: Pixels) -> dict[str, str]:
-    """Return uint8 pixels [H, W, 3] in base64 by their MIME type, as a notebook stores them."""
-    mime, data = encoded(pixels, quality=85)
-    return {mime: base64.b64encode(data).decode()}
+def reduced(pixels: Pixels) -> Pixels:
+    """Make what is very wide smaller, by a whole number: uint8 [H, W, 3]."""
+    factor = round(pixels.shape[1] / _WIDEST)
+    return np.asarray(Image.fromarray(pixels).reduce(factor)) if factor > 1 else pixels
 
 
 def columns_for(n: int) -> int:

@@ -59,6 +59,11 @@ class Rendered:
     left_share: float
     says: str
 
+    @property
+    def headings(self) -> list[tuple[str, float]]:
+        """What stands above each part, and its share of the width."""
+        return [(self.left, self.left_share), (self.right, 1 - self.left_share)]
+
 
 def render(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
     """Draw one of the three views.

@@ -7,9 +7,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from gpupreload.explore import markup
+from gpupreload.explore import markup, still
 from gpupreload.explore.controls import ChoiceControl, CodeBox, NumberControl, close_all
-from gpupreload.explore.mosaic import as_stored
 from gpupreload.explore.planning import Need, code_of_data, some_photos, strip
 from gpupreload.plan import Plan
 from gpupreload.source import Source
@@ -37,6 +36,7 @@ class PlanExplorer:
     def __init__(self, source: Source, data: Any, plan: Plan, options: Mapping[str, Any]) -> None:
         self._plan, self._data, self._options = plan, code_of_data(data), options
         self._photos, self._names = some_photos(source)
+        self._headings = [(name, 1 / len(self._names)) for name in self._names]
         size = plan.shape[1]
         changed = self._changed
         self.size = NumberControl("image size", size, _SMALLEST, _LARGEST, 8, changed)
@@ -75,10 +75,8 @@ class PlanExplorer:
         alt = "; ".join(segment.name for segment in need.segments)
         self._bar.value = markup.stacked_bar(need.segments, alt, need.margin_mark)
         self._pixels = strip(self._photos, need.size)
-        share = 1 / len(self._names)
-        headings = [(name, share) for name in self._names]
         alt = f"photos at {need.size}×{need.size} pixels: {', '.join(self._names)}"
-        self._strip.value = markup.picture(self._pixels, alt, headings)
+        self._strip.value = markup.picture(self._pixels, alt, self._headings)
         self._code.code = need.code(self._data, self._options)
 
     def close(self) -> None:
@@ -91,7 +89,15 @@ class PlanExplorer:
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and a picture and a line of text for where no widget can live."""
         bundle = dict(self.widget._repr_mimebundle_(**kwargs))
-        return bundle | as_stored(self._pixels) | {"text/plain": repr(self)}
+        need, pixels = self.need, still.sized(self._pixels)
+        width = pixels.shape[1]
+        parts = [
+            still.sentence(need.verdict, width),
+            still.stacked_bar(need.segments, need.margin_mark, width),
+            still.headings(self._headings, width),
+            pixels,
+        ]
+        return bundle | still.as_stored(parts) | {"text/plain": repr(self)}
 
 
 def _classes(plan: Plan) -> str:
