@@ -125,7 +125,7 @@ def test_the_table_tells_everything(clock: Clock) -> None:
         "cannot tell",
         "Medians, least and greatest of 4 epochs after the first.",
         "A ratio is the median of those to 'A' by round; by chance one of two equal loaders is "
-        "ahead in all 4 1 time in 8.",
+        "ahead in each of 4 rounds, 1 time in 8.",
         "The spread is too wide to conclude on 'C': ask for more epochs, on a quieter machine.",
     ]
     assert str(times).splitlines()[-1] == f"Measured on {times.machine}."

@@ -134,8 +134,8 @@ class LoaderTimes:
         lines = [f"Medians, least and greatest of {epochs} after the first."]
         if len(self.loaders) > 1:
             by_chance = (
-                f"by chance one of two equal loaders is ahead in all {n_rounds} 1 time in "
-                f"{2 ** (n_rounds - 1):,}"
+                f"by chance one of two equal loaders is ahead in each of {n_rounds} rounds, 1 time "
+                f"in {2 ** (n_rounds - 1):,}"
                 if n_rounds > 1
                 else "with a single round, one of two equal loaders is ahead in it"
             )
