@@ -14,6 +14,8 @@ from torch import Tensor
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
+import gpupreload as gp
+from gpupreload.native import erasing
 from gpupreload.native.noise import normal_noise, uniform_noise
 from gpupreload.native.warps import ElasticTransform
 
@@ -74,3 +76,19 @@ def test_noise_is_a_function_of_each_key() -> None:
         assert torch.equal(noise(keys(600)[:2], (650,), cpu), together[:2].flatten(1)[:, :650])
         assert noise(keys(0), (3, 2), cpu).shape == (0, 3, 2)
         assert together.dtype == torch.float32
+
+
+def test_noise_is_made_for_erased_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU a row that is left alone costs no noise, and the others have the same as ever."""
+    asked: list[int] = []
+
+    def counted(keys: Tensor, *args: Any) -> Tensor:
+        asked.append(len(keys))
+        return normal_noise(keys, *args)
+
+    monkeypatch.setattr(erasing, "normal_noise", counted)
+    images = torch.zeros(40, 3, 16, 12)
+    erased = gp.per_sample(v2.RandomErasing(p=0.3, value="random"), seed=0)(images)
+    is_changed = (erased != 0).flatten(1).any(1)
+    assert asked == [int(is_changed.sum())]
+    assert 0 < asked[0] < 40

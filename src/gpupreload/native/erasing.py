@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpupreload import draws
 from gpupreload.errors import TransformError
+from gpupreload.functional.chunks import in_one_piece
 from gpupreload.functional.erase import erase_
 from gpupreload.native.boxes import N_TRIES, choose_boxes, draw_sides
 from gpupreload.native.noise import normal_noise
@@ -82,7 +83,7 @@ class RandomErasing(Native):
         height = torch.where(params["applied"], params["h"], 0)
         value: Tensor | tuple[float, ...] | None = self.value
         if value is None:
-            value = normal_noise(params["noise_key"], images.shape[1:], images.device)
+            value = _noise(params["noise_key"], params["applied"], images)
         erase_(images, params["i"], params["j"], height, params["w"], value)
 
     def in_full(self, params: Mapping[str, Tensor], shape: Shape) -> Params:
@@ -91,6 +92,17 @@ class RandomErasing(Native):
         if self.value is None:
             full["v"] = normal_noise(full.pop("noise_key"), shape, torch.device("cpu"))
         return full
+
+
+def _noise(keys: Tensor, applied: Tensor, images: Tensor) -> Tensor:
+    """Normal noise, float32 [N, C, H, W]; on the CPU only for the rows that are applied."""
+    shape = images.shape[1:]
+    if in_one_piece(images):
+        return normal_noise(keys, shape, images.device)
+    noise = torch.empty(images.shape, dtype=torch.float32)
+    rows = applied.nonzero()[:, 0]
+    noise[rows] = normal_noise(keys[rows], shape, images.device)
+    return noise
 
 
 def _value_of(value: Any) -> tuple[float, ...] | None:
