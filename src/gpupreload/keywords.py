@@ -1,4 +1,4 @@
-"""Arguments that a function does not take: which it is, and which may be meant."""
+"""Arguments that a function does not take, and which may be meant."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ def check_keywords(function: Callable[..., Any], given: Iterable[str]) -> None:
         known += FolderOptions.__annotations__
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        name = f"gpupreload.{function.__name__}"
-        raise TypeError(f"{name} takes no argument {unknown!r}. {_meant(unknown, name, known)}")
+        raise TypeError(
+            f"gpupreload.{function.__name__} takes no argument {unknown!r}. "
+            f"{_meant(unknown, known)}"
+        )
 
 
-def _meant(unknown: str, function: str, known: list[str]) -> str:
-    """Say which argument may be meant, here or of another function, or else all that there are."""
-    others = (other for other, names in _ELSEWHERE.items() if unknown in names)
-    other = next((other for other in others if other != function), None)
+def _meant(unknown: str, known: list[str]) -> str:
+    """Say which function takes it, or which argument is like it, or else all that there are."""
+    other = next((other for other, names in _ELSEWHERE.items() if unknown in names), None)
     if other is not None:
         return f"{other} takes it."
     near = get_close_matches(unknown.lower(), known, n=1)

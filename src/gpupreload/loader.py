@@ -18,7 +18,7 @@ from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError, FreedError
 from gpupreload.keywords import check_keywords
 from gpupreload.loader_arguments import (
-    DATA_LOADERS,
+    DATA_LOADER_ONLY,
     check_format,
     check_no_others,
     check_no_workers,
@@ -127,7 +127,7 @@ class Loader:
         **others: Never,
     ) -> None:
         check_no_others(others)
-        check_keywords(Loader, others.keys() - DATA_LOADERS)
+        check_keywords(Loader, [name for name in others if name not in DATA_LOADER_ONLY])
         check_switches(shuffle=shuffle, drop_last=drop_last)
         check_switches(with_indices=with_indices, reuse_buffers=reuse_buffers)
         check_format(dtype, memory_format)

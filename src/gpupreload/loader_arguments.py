@@ -15,8 +15,7 @@ from gpupreload.errors import ArgumentError, LoadingError, TransformError
 from gpupreload.fetched import IGNORED_TRANSFORM, has_ignored_transform
 from gpupreload.source import describe
 
-# what a DataLoader takes and a Loader does not, each with the value that asks for nothing
-DATA_LOADERS = {
+DATA_LOADER_ONLY = {
     "batch_sampler": None,
     "collate_fn": None,
     "generator": None,
@@ -28,6 +27,8 @@ DATA_LOADERS = {
     "timeout": 0,
     "worker_init_fn": None,
 }
+"""What a `DataLoader` takes and a `Loader` does not, each with the value that asks for nothing."""
+
 _INSTEAD = {
     "batch_sampler": "a Loader makes the batches itself. Pass a sampler of sample numbers as "
     "sampler=, and batch_size=.",
@@ -130,7 +131,7 @@ def check_no_workers(num_workers: int, pin_memory: bool) -> None:
 def check_no_others(others: Mapping[str, Any]) -> None:
     """Raise a `LoadingError` where something is asked for that only a `DataLoader` does."""
     for name, value in others.items():
-        nothing = DATA_LOADERS.get(name, value)
+        nothing = DATA_LOADER_ONLY.get(name, value)
         if value is not nothing and value != nothing:
             came = repr(value) if isinstance(value, bool | int | float | str) else describe(value)
             raise LoadingError(f"{name} is {came}, but {_INSTEAD.get(name, _NO_WORKERS)}")
