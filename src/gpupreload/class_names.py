@@ -12,8 +12,9 @@ def class_names(source: Source, labels: Collection[int]) -> list[str]:
     """Return a name for each class number up to the largest label.
 
     Args:
-        source: of the labels. Its own names are taken where they reach; then the number by which
-            it knows a class; else the numbers themselves are the names.
+        source: of the labels. Its own names are taken where there is one for each label. Else a
+            class has the name that `class_to_idx` gives it, where that knows every label, and
+            otherwise its number.
         labels: all of them.
     """
     names, n_classes = source.classes or [], max(labels, default=-1) + 1
@@ -45,4 +46,5 @@ def noticed(source: Source, labels: Collection[int]) -> tuple[Notice, ...]:
 
 
 def _covers(source: Source, labels: Iterable[int]) -> bool:
+    """Whether the source numbers its classes itself, and every label is one of these numbers."""
     return set(labels) <= set((source.class_to_idx or {}).values())

@@ -198,9 +198,8 @@ def _dealt(source: Source, shard: Shard) -> Source:
         )
     name = f"shard {shard.rank} of {shard.world_size} of {source.name}"
     part = picked(source, shard.numbers.tolist(), name)
-    part.passed_over, part.notices = source.passed_over, source.notices
+    part.passed_over, part.notices = source.passed_over, noticed(source, source.targets or ())
     if source.targets:  # a shard alone may lack the last class
-        part.notices = noticed(source, source.targets)
         part.class_to_idx = class_numbers(source, source.targets)
         part.classes = class_names(source, source.targets)
     return part

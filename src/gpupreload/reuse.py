@@ -146,9 +146,11 @@ def _begins(leaves: Sequence[Leaf], start: Sequence[Any]) -> bool:
 
 
 def _does_nothing(leaf: Leaf, source: Source) -> bool:
-    """Whether a step of the caller's own gives back what it is given, as `lambda image: image`."""
-    if leaf.mark or kind_of(leaf.transform) not in (None, "function"):
-        return isinstance(leaf.transform, v2.Identity) and not leaf.mark
+    """Whether a step gives back what it is given, as `v2.Identity` or `lambda image: image`."""
+    if leaf.mark:
+        return False
+    if kind_of(leaf.transform) not in (None, "function"):
+        return isinstance(leaf.transform, v2.Identity)
     is_tensor = next(iter(source.specs.values())).kind == "tensor"
     made_up = MadeUp("uint8 tensor" if is_tensor else "RGB photo")
     images = [made_up.read(i)[0] for i in range(len(made_up))]

@@ -54,7 +54,7 @@ def _sizes(rows: Sequence[Step], steps: Steps) -> list[Size]:
     sizes = [(image.shape[1], image.shape[2])]
     with generators_kept():
         for row in rows:
-            if type(row.transform) in _SIZING:
+            if _is_sizing(row):
                 image = row.transform(image)
             sizes.append((image.shape[1], image.shape[2]))
     return sizes
@@ -63,7 +63,7 @@ def _sizes(rows: Sequence[Step], steps: Steps) -> list[Size]:
 def _last_crop(steps: Steps) -> int | None:
     """The position among the steps of each batch of the last random crop."""
     rows = steps.each_batch_steps
-    crops = [i for i, s in enumerate(rows) if s.randomness == "random" and _is_sizing(s)]
+    crops = [i for i, row in enumerate(rows) if row.randomness == "random" and _is_sizing(row)]
     return crops[-1] if crops else None
 
 
@@ -91,7 +91,7 @@ def _codes_of_once(steps: Steps) -> list[str]:
     """The caller's own steps that ran once, as code."""
     rows = steps.rows_of("once")
     inserted = [i for i, row in enumerate(rows) if isinstance(row.transform, ResizeToCover)]
-    for i in inserted:  # with the crop after it
+    for i in inserted:  # one at most: `store_size` inserts it, with the crop after it
         rows = (*rows[:i], *rows[i + 2 :])
     return [code_of(row.transform) for row in rows]
 
