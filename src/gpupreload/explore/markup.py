@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from gpupreload.explore.mosaic import Pixels, encoded
+from gpupreload.explore.mosaic import Pixels, encoded, enlargement
 
-LEAST_WIDTH = 440  # CSS pixels; narrower pictures are enlarged by a whole number
 _MOST_BARS = 12
 # a theme's colours where there is a theme, and colours that do without
 _FONT = "font-size: var(--jp-ui-font-size1, 13px); color: var(--jp-ui-font-color1, currentColor)"
@@ -25,7 +24,7 @@ def picture(pixels: Pixels, alt: str, headings: Sequence[tuple[str, float]] = ()
         headings: (text, share of the width).
     """
     mime, data = encoded(pixels)
-    scale = max(1, round(LEAST_WIDTH / pixels.shape[1]))
+    scale = enlargement(pixels)
     sharp = "; image-rendering: pixelated" if scale > 1 else ""
     cell = "overflow: hidden; text-overflow: ellipsis; white-space: nowrap"
     cells = "".join(

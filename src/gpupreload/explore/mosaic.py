@@ -18,6 +18,7 @@ BETWEEN_PANELS = 20
 PANEL_COLUMNS = 2
 GREY = 128  # of the gaps: seen on white and on black
 _WIDEST = 1200  # pixels of a file: twice what the widget shows, for dense screens
+_LEAST_WIDTH = 440  # CSS pixels; narrower pictures are enlarged by a whole number
 _SMALL = 64  # pixels; smaller photos are enlarged to visible pixels
 # up to here a PNG is as quick to make as a JPEG, and has no smear
 _MOST_PIXELS_OF_A_PNG = 100_000
@@ -37,6 +38,11 @@ def encoded(pixels: Pixels, quality: int = 95) -> tuple[str, bytes]:
         return "image/png", file.getvalue()
     image.save(file, "JPEG", quality=quality, subsampling=0)
     return "image/jpeg", file.getvalue()
+
+
+def enlargement(pixels: Pixels) -> int:
+    """How many times as wide and high a narrow picture is shown: a whole number."""
+    return max(1, round(_LEAST_WIDTH / pixels.shape[1]))
 
 
 def reduced(pixels: Pixels) -> Pixels:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-from gpupreload.explore.markup import LEAST_WIDTH, Segment
-from gpupreload.explore.mosaic import Pixels, encoded, reduced
+from gpupreload.explore.markup import Segment
+from gpupreload.explore.mosaic import Pixels, encoded, enlargement, reduced
 
 _LETTER, _LINE = 13, 20  # pixels: height of the letters, and of a line
 _BLACK, _WHITE, _TRACK = "#000", "#fff", "#ddd"
@@ -37,7 +37,7 @@ def as_stored(parts: Sequence[Pixels]) -> dict[str, str]:
 
 def sized(pixels: Pixels) -> Pixels:
     """Enlarge a narrow picture as the widget does, and make a very wide one smaller."""
-    scale = max(1, round(LEAST_WIDTH / pixels.shape[1]))
+    scale = enlargement(pixels)
     return reduced(pixels.repeat(scale, 0).repeat(scale, 1))
 
 
@@ -58,7 +58,7 @@ def headings(texts: Sequence[tuple[str, float]], width: int) -> Pixels:
         ImageDraw.Draw(cell).text((0, 1), text.replace("×", "x"), _BLACK, font)
         line.paste(cell, (int(left * width), 0))
         left += share
-    return np.asarray(line)
+    return np.array(line)
 
 
 def sentence(text: str, width: int) -> Pixels:
@@ -97,10 +97,9 @@ def _legend(segments: Sequence[Segment], mark: str, width: int) -> Pixels:
     """A line for each segment, with a square in its colour, and one for the mark."""
     square = _LETTER - 3
     lines = [headings([("", square * 2 / width), (s.name, 1.0)], width) for s in segments]
-    lines = [line.copy() for line in lines]
     for line, segment in zip(lines, segments, strict=True):
         line[5 : 5 + square, :square] = ImageColor.getrgb(segment.color)
-    last = headings([("", square * 2 / width), (mark, 1.0)], width).copy()
+    last = headings([("", square * 2 / width), (mark, 1.0)], width)
     last[2 : _LINE - 2, square // 2 : square // 2 + 2] = 0
     return np.concatenate([*lines, last])
 
