@@ -31,6 +31,9 @@ class Labels:
         self._read = 0
         self._listed: tuple[int, list[int]] | None = None
 
+    def __len__(self) -> int:
+        return len(self._on_cpu)
+
     @property
     def on_device(self) -> Tensor:
         """The labels, int64 [N] on the device; a write changes what is served from now on."""

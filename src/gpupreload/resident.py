@@ -37,7 +37,7 @@ class Resident(Protocol):
 
 
 _alive: WeakSet[Resident] = WeakSet()
-_is_shared = ContextVar("is_shared", default=True)
+_may_share = ContextVar("may_share", default=True)
 
 
 def register(store: Resident) -> None:
@@ -52,7 +52,7 @@ def find(
 
     With "auto" any rung will do.
     """
-    if identity is None or not _is_shared.get():
+    if identity is None or not _may_share.get():
         return None
     matches = (
         store
@@ -68,11 +68,11 @@ def find(
 @contextlib.contextmanager
 def none_shared() -> Iterator[None]:
     """Within it this thread finds no living store, and loads everything anew."""
-    token = _is_shared.set(False)
+    token = _may_share.set(False)
     try:
         yield
     finally:
-        _is_shared.reset(token)
+        _may_share.reset(token)
 
 
 def resident_bytes(device: torch.device) -> int:

@@ -47,6 +47,7 @@ class Store:
         self._shelf: Shelf = OnDevice(images) if isinstance(images, Tensor) else images
         self.device = self._shelf.device
         self.labels = Labels(labels, self.device)
+        # copied to the device here: they are counted there, and in the state as loaded
         self._label_bytes = self.labels.on_device.nbytes
         self._holders: WeakSet[Any] = WeakSet()
         self._identity, self._as_loaded = identity, self._versions()
@@ -125,12 +126,8 @@ class Store:
         if self._holders:
             return 0
         n_bytes = self.n_bytes
-        none = torch.empty(0, dtype=torch.int64, device="cpu")
-        self._shelf, self.labels, self._label_bytes = (
-            self._shelf.empty(),
-            Labels(none, self.device),
-            0,
-        )
+        self._shelf, self._label_bytes = self._shelf.empty(), 0
+        self.labels = Labels(torch.empty(0, dtype=torch.int64, device="cpu"), self.device)
         if n_bytes and self.device.type == "cuda":
             torch.cuda.empty_cache()
         return n_bytes

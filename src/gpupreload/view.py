@@ -34,7 +34,7 @@ class View:
         self.store, self._rows, self.shard, self._labels = store, rows, shard, labels
 
     def __len__(self) -> int:
-        return len(self.labels.on_cpu)
+        return len(self.labels)
 
     @property
     def is_whole(self) -> bool:
@@ -86,7 +86,7 @@ class View:
 
     def facts(self) -> tuple[str, str]:
         """How many images of which shape, and what memory they take, in words."""
-        form, n_stored = self.store.form, len(self.store.labels.on_cpu)
+        form, n_stored = self.store.form, len(self.store.labels)
         shape = "×".join(str(side) for side in form.shape[1:])
         stored_as = str(form.dtype).removeprefix("torch.")
         n_bytes = in_units(self.store.n_bytes)
