@@ -24,9 +24,9 @@ import gpupreload as gp
 from tools.notebooks import METADATA, as_text, difference, is_ready, outcomes, rebuild, sanitized
 
 
-def cell(*outputs: NotebookNode, source: str = "1", **metadata: Any) -> NotebookNode:
+def cell(*outputs: NotebookNode, **metadata: Any) -> NotebookNode:
     """A code cell."""
-    return new_code_cell(source, outputs=list(outputs), metadata=metadata)
+    return new_code_cell("1", outputs=list(outputs), metadata=metadata)
 
 
 def printed(text: str, name: str = "stdout") -> NotebookNode:
