@@ -33,7 +33,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader
 
 import gpupreload as gp
-from gpupreload.stages import Drawn, Rows
+from gpupreload.rows import Rows
+from gpupreload.stages import Drawn
 from gpupreload.table import Table, in_units
 from gpupreload.timing import seconds_of
 

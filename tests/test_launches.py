@@ -13,7 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gpupreload as gp
-from gpupreload.stages import Drawn, Rows
+from gpupreload.rows import Rows
+from gpupreload.stages import Drawn
 
 N_IMAGES, SHAPE = 64, (3, 112, 112)
 CROP, FLIP, ERASE = v2.RandomCrop(112, padding=8), v2.RandomHorizontalFlip(), v2.RandomErasing()

@@ -12,7 +12,7 @@ from torchvision.transforms import v2
 import gpupreload as gp
 from gpupreload.one_pass import Head, start_of_tail
 from gpupreload.per_sample import per_sample
-from gpupreload.stages import Rows
+from gpupreload.rows import Rows
 
 FLOATS = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.1])]
 CROP, FLIP, OVER = v2.RandomCrop(8, padding=3), v2.RandomHorizontalFlip(), v2.RandomVerticalFlip()

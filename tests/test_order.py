@@ -21,7 +21,7 @@ from torchvision.transforms import v2
 
 import gpupreload as gp
 from gpupreload.order import Weighted
-from gpupreload.stages import occurrences
+from gpupreload.rows import occurrences
 
 LABELS = [0] * 60 + [1] * 30 + [2] * 10
 

@@ -18,7 +18,7 @@ from torchvision.transforms.v2 import functional as F
 
 import gpupreload as gp
 from gpupreload.per_sample import PerSample
-from gpupreload.stages import occurrences
+from gpupreload.rows import occurrences
 
 
 def per_sample(*steps: Any) -> PerSample:

@@ -26,7 +26,7 @@ ORDER = [
     *("unreadable", "jpeg", "remarks", "decode", "source", "keywords", "devices"),
     *("placement", "cover", "class_names", "catalog", "fast", "settings", "calling"),
     *("leaves", "probe", "made_up", "trace", "refusals", "division", "parts", "steps"),
-    *("splitmix", "draws", "functional", "native", "stages", "one_pass", "chains"),
+    *("splitmix", "draws", "functional", "native", "rows", "stages", "one_pass", "chains"),
     *("batch_checks", "per_sample", "ranks", "arguments", "resident", "outline", "reuse"),
     *("plan", "unaugmented", "report", "bar", "pool", "staging", "shortcuts", "filling"),
     *("gpu_decoding", "gaps", "cache_file", "cache_writing", "cache_key", "kept_rows"),

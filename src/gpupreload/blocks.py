@@ -12,7 +12,7 @@ from gpupreload.functional.picking import Picker
 from gpupreload.native.step import Params
 from gpupreload.one_pass import of_rows
 from gpupreload.per_sample import PerSample
-from gpupreload.stages import Rows
+from gpupreload.rows import Rows
 
 # Batches are made several at a time where they are small, for then the calls to PyTorch cost more
 # than the bytes. Blocks of 8 MiB stay in a CPU's last cache: measured best at 3×32×32, where they

@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 from gpupreload import draws
 from gpupreload.arguments import whole_number
 from gpupreload.errors import ArgumentError
-from gpupreload.stages import Rows, occurrences
+from gpupreload.rows import Rows, occurrences
 
 _NO_EPOCH = -1
 

@@ -22,9 +22,9 @@ from gpupreload.probe import generators_kept
 from gpupreload.ranks import Shard
 from gpupreload.report import report_on, show
 from gpupreload.reuse import Explicit
+from gpupreload.rows import no_rows
 from gpupreload.serving import ResidentDataset
 from gpupreload.source import FolderOptions, Source, open_source, picked
-from gpupreload.stages import no_rows
 from gpupreload.steps import Steps, split_explicit, split_transform
 from gpupreload.store import load
 from gpupreload.view import View

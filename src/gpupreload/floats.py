@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gpupreload.per_sample import PerSample
-from gpupreload.stages import Rows
+from gpupreload.rows import Rows
 from gpupreload.steps import Steps
 from gpupreload.view import View
 

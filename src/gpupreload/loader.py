@@ -30,7 +30,7 @@ from gpupreload.order import AsNumbered, BySampler, Order, check_no_rank, sample
 from gpupreload.per_sample import draw_mix
 from gpupreload.progress import Progress, resumed, saved
 from gpupreload.ranks import ALL, OfShard, Ranks, Share, Uneven, check_shard
-from gpupreload.stages import Rows, occurrences
+from gpupreload.rows import Rows, occurrences
 from gpupreload.table import counted
 
 

@@ -20,7 +20,8 @@ from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.native.crops import RandomCrop
 from gpupreload.native.sometimes import Sometimes
 from gpupreload.native.step import Params, Shape
-from gpupreload.stages import Drawn, Pixelwise, Rows, Stage
+from gpupreload.rows import Rows
+from gpupreload.stages import Drawn, Pixelwise, Stage
 
 _FLIPS: dict[Any, int] = {moves.horizontal_flip: -1, moves.vertical_flip: -2}
 

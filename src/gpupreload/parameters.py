@@ -15,8 +15,9 @@ from gpupreload.errors import ArgumentError
 from gpupreload.loader import Loader
 from gpupreload.native.step import Params, Shape
 from gpupreload.per_sample import PerSample, draw_mix
+from gpupreload.rows import Rows
 from gpupreload.source import describe
-from gpupreload.stages import Drawn, OnBatch, Pixelwise, Rows, SampleBySample, Stage
+from gpupreload.stages import Drawn, OnBatch, Pixelwise, SampleBySample, Stage
 from gpupreload.table import Table, counted
 
 _MOST_SHOWN = 4

@@ -24,7 +24,8 @@ from gpupreload.functional.chunks import in_one_piece
 from gpupreload.functional.picking import Picker, picker_of_this_thread
 from gpupreload.native.step import Params, Shape
 from gpupreload.one_pass import Head, drawn_ahead, start_of_tail
-from gpupreload.stages import Allocate, Drawn, OnBatch, Pixelwise, Rows, SampleBySample, stages_of
+from gpupreload.rows import Rows
+from gpupreload.stages import Allocate, Drawn, OnBatch, Pixelwise, SampleBySample, stages_of
 from gpupreload.steps import Step
 
 _SLOW = "sample by sample: slow"

@@ -19,9 +19,9 @@ from gpupreload.functional.levels import mean_and_std
 from gpupreload.holding import HeldDataset
 from gpupreload.per_sample import PerSample
 from gpupreload.reuse import Explicit, steps_over
+from gpupreload.rows import Rows
 from gpupreload.selection import as_positions, in_range, parts_of
 from gpupreload.source import Transform, describe
-from gpupreload.stages import Rows
 from gpupreload.steps import Steps
 from gpupreload.table import counted
 from gpupreload.unaugmented import without_augmentation

@@ -17,8 +17,8 @@ from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.figure import new_figure
 from gpupreload.per_sample import PerSample
+from gpupreload.rows import Rows
 from gpupreload.source import describe
-from gpupreload.stages import Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.explore.mosaic import Pixels, beside, columns_for, side_by_side
 from gpupreload.explore.recipe import Recipe
 from gpupreload.per_sample import PerSample
+from gpupreload.rows import Rows
 from gpupreload.show import Draw, draws_of, stored_picture, to_pictures
-from gpupreload.stages import Rows
 from gpupreload.table import counted
 
 View = Literal["draws", "frozen and live", "shared and per sample"]
