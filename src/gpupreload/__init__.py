@@ -33,7 +33,8 @@ from gpupreload.loader import Loader
 from gpupreload.parameters import Parameters, StepParameters, parameters_of
 from gpupreload.per_sample import per_sample
 from gpupreload.photos import sample_photos
-from gpupreload.plan import Plan, plan
+from gpupreload.plan import plan
+from gpupreload.planned import Plan
 from gpupreload.preloading import preload
 from gpupreload.report import LoadReport
 from gpupreload.shared import SharedReport, shares_draws

@@ -21,7 +21,7 @@ from gpupreload.gaps import without_rows
 from gpupreload.gpu_decoding import decoding_of
 from gpupreload.parts import Step
 from gpupreload.placement import WINDOW_BYTES
-from gpupreload.plan import Plan
+from gpupreload.planned import Plan
 from gpupreload.probe import generators_kept
 from gpupreload.shelves import Below, OnDevice, Shelf, from_file
 from gpupreload.source import Source, list_of_unreadable, picked

@@ -20,7 +20,7 @@ from gpupreload.fast import TensorResize, pixels_of_jpeg, quickened
 from gpupreload.host import array_of
 from gpupreload.outline import DECODE_BUDGET, STAGING_BYTES
 from gpupreload.parts import Step, pixels_of
-from gpupreload.plan import Plan
+from gpupreload.planned import Plan
 from gpupreload.pool import SPAN, ByteBudget, threads
 from gpupreload.shortcuts import shortened
 from gpupreload.source import Source

@@ -29,7 +29,7 @@ from gpupreload.filling import Decoding
 from gpupreload.functional.pixelwise import UNCHANGED_ON_TENSORS
 from gpupreload.host import array_of
 from gpupreload.outline import DECODE_BUDGET
-from gpupreload.plan import Plan
+from gpupreload.planned import Plan
 from gpupreload.pool import SPAN
 from gpupreload.source import Source
 

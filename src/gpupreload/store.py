@@ -16,7 +16,8 @@ from gpupreload.cache import Cache
 from gpupreload.cache_writing import Images
 from gpupreload.labels import Labels
 from gpupreload.placement import Rung
-from gpupreload.plan import Plan, identity_of
+from gpupreload.plan import identity_of
+from gpupreload.planned import Plan
 from gpupreload.shelves import Below, OnDevice, Shelf
 from gpupreload.source import Source
 

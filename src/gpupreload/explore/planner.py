@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from gpupreload.explore import markup, still
 from gpupreload.explore.controls import ChoiceControl, CodeBox, NumberControl, close_all
 from gpupreload.explore.planning import Need, code_of_data, some_photos, strip
-from gpupreload.plan import Plan
+from gpupreload.planned import Plan
 from gpupreload.source import Source
 from gpupreload.table import counted
 

@@ -17,7 +17,7 @@ from gpupreload.class_names import class_names
 from gpupreload.errors import ArgumentError
 from gpupreload.explore.markup import Segment
 from gpupreload.explore.mosaic import GAP, GREY, Pixels
-from gpupreload.plan import Plan
+from gpupreload.planned import Plan
 from gpupreload.source import Source
 from gpupreload.table import in_units
 
