@@ -121,8 +121,8 @@ def test_weights_have_no_limit_at_24_bits() -> None:
         ([float("nan")] * 100, "weights run from nan to nan; "),
         ([float("inf")] * 100, "weights run from inf to inf; "),
         ({"0": -1}, "weights run from -1 to 1; "),
-        ({"0": "a"}, "weights is list of no numbers; "),
-        (["a"] * 100, "weights is list of no numbers; "),
+        ({"0": "a"}, "weights is dict, which cannot be read as numbers; "),
+        (["a"] * 100, "weights is list, which cannot be read as numbers; "),
     ],
     ids=str,
 )

@@ -213,15 +213,21 @@ def _as_weights(weights: Any, view: View, class_to_idx: Mapping[str, int]) -> Te
         f"expected one number for each of the {len(view):,} samples, 0 or more, not all of them 0, "
         f"a dict of such numbers by class, as {{{example!r}: 2}}, or 'balanced'."
     )
+    if isinstance(weights, str) or not isinstance(weights, Sized | Iterable):
+        raise ArgumentError(f"weights is {weights!r}; {expected}")
+    each = weights
     if isinstance(weights, Mapping):
-        by_class = _by_class(weights, class_to_idx, expected)
-        weights = [by_class.get(label, 1.0) for label in labels.tolist()]
-    return _checked(weights, len(view), expected)
+        by_class = _by_class(weights, class_to_idx)
+        each = [by_class.get(label, 1.0) for label in labels.tolist()]
+    try:
+        found = torch.as_tensor(each, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        what = f"weights is {describe(weights)}, which cannot be read as numbers"
+        raise ArgumentError(f"{what}; {expected}") from None
+    return _checked(found, len(view), expected)
 
 
-def _by_class(
-    weights: Mapping[Any, Any], class_to_idx: Mapping[str, int], expected: str
-) -> dict[int, Any]:
+def _by_class(weights: Mapping[Any, Any], class_to_idx: Mapping[str, int]) -> dict[int, Any]:
     """Weights by the number of the class."""
     for name in weights:
         if name not in class_to_idx:
@@ -233,16 +239,10 @@ def _by_class(
     return {class_to_idx[name]: weight for name, weight in weights.items()}
 
 
-def _checked(weights: Any, n_images: int, expected: str) -> Tensor:
-    if isinstance(weights, str) or not isinstance(weights, Sized | Iterable):
-        raise ArgumentError(f"weights is {weights!r}; {expected}")
-    try:
-        found = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
-        raise ArgumentError(f"weights is {describe(weights)} of no numbers; {expected}") from None
-    if found.shape != (n_images,):
-        raise ArgumentError(f"weights has the shape {tuple(found.shape)}; {expected}")
-    total = float(found.sum())
-    if not (float(found.min()) >= 0 and 0 < total < float("inf")):
-        raise ArgumentError(f"weights run from {found.min():g} to {found.max():g}; {expected}")
-    return found
+def _checked(weights: Tensor, n_images: int, expected: str) -> Tensor:
+    if weights.shape != (n_images,):
+        raise ArgumentError(f"weights has the shape {tuple(weights.shape)}; {expected}")
+    total = float(weights.sum())
+    if not (float(weights.min()) >= 0 and 0 < total < float("inf")):
+        raise ArgumentError(f"weights run from {weights.min():g} to {weights.max():g}; {expected}")
+    return weights
