@@ -165,10 +165,10 @@ def knobs_of(transform: Any) -> list[Knob]:
         return []
     bounds = _TABLE.get(type(transform).__name__, {})
     found = (b.knob(name, getattr(transform, name, None)) for name, b in bounds.items())
-    return [_widened(knob, transform) for knob in found if knob is not None]
+    return [_widened(knob) for knob in found if knob is not None]
 
 
-def _widened(knob: Knob, transform: Any) -> Knob:
+def _widened(knob: Knob) -> Knob:
     """A threshold above 1 is one of whole numbers up to 255."""
     if knob.name != "threshold" or knob.value <= 1:
         return knob
