@@ -38,7 +38,7 @@ def check(
 
     Raises:
         FolderError, ArgumentError: the folder, or an argument, cannot be used.
-        TypeError: there is no such argument; the message names the nearest.
+        TypeError: there is no such argument; the message says which may be meant.
     """
     check_keywords(check, folder)
     n_threads = resolve_workers(workers)

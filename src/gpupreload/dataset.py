@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Self, Unpack
 
 import torch
@@ -24,12 +23,10 @@ from gpupreload.report import report_on, show
 from gpupreload.reuse import Explicit
 from gpupreload.rows import no_rows
 from gpupreload.serving import ResidentDataset
-from gpupreload.source import FolderOptions, Source, open_source, picked
+from gpupreload.source import FolderOptions, Source, Transform, open_source, picked
 from gpupreload.steps import Steps, split_explicit, split_transform
 from gpupreload.store import load
 from gpupreload.view import View
-
-Transform = Callable[[Any], Any]
 
 
 class GPUPreloadDataset(ResidentDataset):
@@ -74,7 +71,7 @@ class GPUPreloadDataset(ResidentDataset):
         DoesNotFitError: the device has not the memory; before any image is decoded.
         FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
             the transform or the device cannot be used.
-        TypeError: there is no such argument; the message names the nearest.
+        TypeError: there is no such argument; the message says which may be meant.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class Loader:
         TransformError: `mix` is a transform that does not mix, or a torch `Subset` has a transform.
         LoadingError: worker processes, or something else that only a `DataLoader` has, were asked
             for.
-        TypeError: there is no such argument; the message names the nearest.
+        TypeError: there is no such argument; the message says which may be meant.
         FreedError: while iterating, when the dataset was freed.
 
     >>> import torch, torchvision.transforms.v2 as v2

@@ -59,7 +59,7 @@ def plan(
         SizeError: the images do not come out of the deterministic steps in one size.
         TransformError: a step of the transform cannot be used.
         DeviceError: there is no such device.
-        TypeError: there is no such argument; the message names the nearest.
+        TypeError: there is no such argument; the message says which may be meant.
 
     >>> import torchvision.transforms.v2 as v2
     >>> from torchvision.datasets import FakeData

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
@@ -12,9 +11,7 @@ from gpupreload.arguments import Settings, check_decode
 from gpupreload.dataset import GPUPreloadDataset, check_not_resident
 from gpupreload.keywords import check_keywords
 from gpupreload.placement import Placement
-from gpupreload.source import FolderOptions, open_source
-
-Transform = Callable[[Any], Any]
+from gpupreload.source import FolderOptions, Transform, open_source
 
 
 def preload(
@@ -68,14 +65,15 @@ def preload(
 
     Returns:
         The dataset. Preloading the same files with the same once-part again, while it lives,
-        shares its store and takes no time; changed files are loaded anew, and so is any dataset
-        that is not made of files, for its contents cannot be compared.
+        shares its store and takes no time. Changed files are loaded anew, and so are those whose
+        images or labels in the store were written to, and any dataset that is not made of files,
+        for its contents cannot be compared.
 
     Raises:
         DoesNotFitError: the device has not the memory; before any image is decoded.
         FolderError, UnreadableError, SizeError, DataError, TransformError, DeviceError: the data,
             the transform or the device cannot be used.
-        TypeError: there is no such argument; the message names the nearest.
+        TypeError: there is no such argument; the message says which may be meant.
     """
     check_keywords(preload, folder)
     check_not_resident(data)
