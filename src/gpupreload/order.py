@@ -157,13 +157,14 @@ def _position(index: Any) -> int:
 
 def _check_one(shuffle: bool, weights: Any, sampler: Any) -> None:
     """Refuse two ways of saying in which order samples are served."""
-    asked = {
+    ways = {
         "sampler": sampler is not None,
         "weights": weights is not None,
         "shuffle=True": shuffle,
     }
-    one, other, *_ = [*(name for name, is_asked in asked.items() if is_asked), "", ""]
-    if other:
+    asked = [name for name, is_asked in ways.items() if is_asked]
+    if len(asked) > 1:
+        one, other, *_ = asked
         drawn = " (Draws by weights come in random order.)" if one == "weights" else ""
         raise ArgumentError(
             f"{one} and {other} were both given, and each says in which order samples are "
