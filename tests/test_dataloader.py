@@ -260,6 +260,33 @@ def test_other_batches_are_collated_as_ever(plain: gp.GPUPreloadDataset) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*")
+class Negative(gp.GPUPreloadDataset):
+    """A dataset that reads in a way of its own."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, label = super().__getitem__(index)
+        return -image, label, index
+
+
+def test_a_subclass_with_a_reading_of_its_own(photo_folder: Path) -> None:
+    """A DataLoader reads as the subclass does, also through a Subset; a Loader refuses it."""
+    negative = Negative(photo_folder, v1.Compose(STEPS), device="cpu", progress=False)
+    expected = torch.stack([negative[i][0] for i in range(12)])
+    assert expected.max() <= 0
+    for data in (negative, Subset(negative, range(12))):
+        images, labels, indices = next(iter(DataLoader(data, 12)))
+        assert torch.equal(images, expected)
+        assert labels.tolist() == negative.targets
+        assert indices.tolist() == list(range(12))
+    with pytest.raises(gp.ArgumentError) as raised:
+        gp.Loader(negative)
+    assert str(raised.value) == (
+        "dataset is test_dataloader.Negative, whose class has a __getitem__ of its own, which a "
+        "Loader would pass over. Put what it does into the transform, or use "
+        "torch.utils.data.DataLoader."
+    )
+
+
 def test_pinned_memory_on_the_cpu(plain: gp.GPUPreloadDataset, expected: Tensor) -> None:
     """A store on the CPU may be pinned; without an accelerator torch warns, and goes on."""
     assert torch.equal(images_of(DataLoader(plain, 5, pin_memory=True)), expected)

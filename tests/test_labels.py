@@ -77,6 +77,24 @@ def test_what_counts_labels_follows(whole: gp.GPUPreloadDataset) -> None:
     assert [sum(half.targets) for half in part.split([4, 4])] == [2, 2]
 
 
+def test_weights_of_a_loader_follow(whole: gp.GPUPreloadDataset) -> None:
+    """The next epoch of a loader that goes by labels draws by them as they are then."""
+    part = whole.subset(slice(0, 8))
+    balanced = gp.Loader(part, weights="balanced", num_samples=4000)
+    zeros = gp.Loader(part, weights={"1": 0}, num_samples=100)
+    part.labels[:] = 0
+    part.labels[0] = 1
+    assert abs(sum(labels_of(balanced)) - 2000) < 200  # six standard deviations
+    assert set(labels_of(zeros)) == {0}
+    part.labels[1] = -1  # as some mark what has no label
+    drawn = Counter(labels_of(balanced))
+    assert all(abs(drawn[label] - 1333) < 200 for label in (-1, 0, 1))
+    part.labels[:] = 1
+    with pytest.raises(gp.ArgumentError) as caught:
+        labels_of(zeros)
+    assert str(caught.value).startswith("weights run from 0 to 0; expected one number for each")
+
+
 def test_a_loader_that_is_there_already_follows(whole: gp.GPUPreloadDataset) -> None:
     """The next epoch of a loader has the labels as they were when it began."""
     part = whole.subset([6, 2])
@@ -98,16 +116,6 @@ def test_copies_keep_what_was_written(whole: gp.GPUPreloadDataset, copied: Any) 
         check_labels(twin, expected)
         twin.labels[0] = 1
         check_labels(data, expected)
-
-
-def test_a_whole_that_was_written_to_is_not_shared(whole: gp.GPUPreloadDataset) -> None:
-    """A subset's labels are no part of a store; a whole dataset's are."""
-    store = whole.store
-    store._identity = "known"
-    whole.subset([1]).labels[0] = 1
-    assert store.identity == "known"
-    whole.labels[0] = 1
-    assert store.identity is None
 
 
 def test_targets_are_one_list_until_a_write(whole: gp.GPUPreloadDataset) -> None:

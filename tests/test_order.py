@@ -103,10 +103,16 @@ def test_a_sample_that_comes_again_is_drawn_anew(drawn: gp.GPUPreloadDataset) ->
 def test_weights_have_no_limit_at_24_bits() -> None:
     """Of more than 2**24 weights, where torch.multinomial gives up, each can be drawn."""
     n = 2**24 + 50
-    weights = torch.zeros(n)
+    weights = torch.zeros(n, dtype=torch.float64)
     weights[-40:] = 1
-    found = Weighted(weights, 2000).of(seed=0, epoch=0)
+    found = Weighted(lambda: weights, 2000).of(seed=0, epoch=0)
     assert sorted(set(found.tolist())) == list(range(n - 40, n))
+
+
+def test_weights_that_record_gradients_are_numbers_too(numbered: gp.GPUPreloadDataset) -> None:
+    """A parameter's values are drawn by, and keep their gradient out of it."""
+    weights = torch.zeros(100).index_fill(0, torch.tensor([7]), 1.0).requires_grad_()
+    assert numbers(gp.Loader(numbered, weights=weights)) == [7] * 100
 
 
 @pytest.mark.parametrize(

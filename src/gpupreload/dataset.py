@@ -160,7 +160,7 @@ class GPUPreloadDataset(ResidentDataset):
             store = load(kept.source, plan, kept, workers=workers, progress=progress)
             store.hold(self)
             source = kept.source.without(store.skipped)
-            kept.write(store.in_order, store.labels.on_cpu, source)
+            kept.write(store.in_order, store.labels, source)
         self._view, self._clock = View(store, shard=shard), Clock()
         self.report = report_on(source, kept.outcome, self.targets)
         if settings.progress and self.report.has_news:

@@ -66,9 +66,10 @@ class HeldDataset(Dataset[tuple[Tensor, int]]):
         """The labels, int64 [N] on `device`, in the order of the images.
 
         A write, as `dataset.labels[0] = 1`, changes what is served and counted from then on: by
-        `dataset[0]`, `targets`, `split`, and every epoch and every `Loader` that is begun after it.
-        A subset has labels of its own, those that its samples had when it was taken; the same
-        samples with another transform share theirs. `samples` keeps what the files say.
+        `dataset[0]`, `targets`, `split`, and every epoch that is begun after it. (It has to be one
+        that torch counts: not in inference mode, nor through NumPy or `.data`.) Each preload has
+        labels of its own, and so has a subset, those that its samples had when it was taken; the
+        same samples with another transform share theirs. `samples` keeps what the files say.
         """
         return self.view.labels.on_device
 

@@ -48,6 +48,12 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 def resident(dataset: Any) -> GPUPreloadDataset:
     """The dataset itself, or of a torch `Subset` of one the part of it, over the same memory."""
     if isinstance(dataset, GPUPreloadDataset):
+        if type(dataset).__getitem__ is not GPUPreloadDataset.__getitem__:
+            raise ArgumentError(
+                f"dataset is {describe(dataset)}, whose class has a __getitem__ of its own, which "
+                "a Loader would pass over. Put what it does into the transform, or use "
+                "torch.utils.data.DataLoader."
+            )
         return dataset
     held = _within(dataset)
     if not isinstance(held, GPUPreloadDataset):

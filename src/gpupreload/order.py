@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +16,7 @@ from torch.utils.data import BatchSampler
 from gpupreload import draws
 from gpupreload.arguments import whole_number
 from gpupreload.errors import ArgumentError
+from gpupreload.labels import Labels
 from gpupreload.selection import in_range
 from gpupreload.source import describe
 from gpupreload.view import View
@@ -24,10 +26,13 @@ _WEIGHING = 2
 
 
 class Order(Protocol):
-    """An order for each epoch. `name` tells orders apart that a state may be resumed with."""
+    """An order for each epoch."""
 
-    name: str
     may_repeat: bool
+
+    @property
+    def name(self) -> str:
+        """Tells apart the orders that a state may be resumed with."""
 
     def __len__(self) -> int:
         """The number of samples in an epoch."""
@@ -62,26 +67,35 @@ class Weighted:
     how many there are, as `torch.multinomial` has one at 2**24.
 
     Args:
-        weights: floating point [N] on the CPU, 0 or more, their sum above 0.
+        weights: gives them, float64 [N] on the CPU, 0 or more, their sum above 0; asked anew for
+            each epoch, for they may go by labels, which may be written to.
         n_draws: in an epoch; None takes N.
     """
 
     may_repeat = True
 
-    def __init__(self, weights: Tensor, n_draws: int | None = None) -> None:
-        self._ends = weights.to(torch.float64).cumsum(0)
-        self._n_draws = len(weights) if n_draws is None else n_draws
-        of_others = "" if n_draws is None else f", {n_draws} draws"
-        self.name = f"weights {zlib.crc32(self._ends.numpy().data):08x}{of_others}"
+    def __init__(self, weights: Callable[[], Tensor], n_draws: int | None = None) -> None:
+        self._weights = weights
+        self._n_draws = len(weights()) if n_draws is None else n_draws
+        self._of_others = "" if n_draws is None else f", {n_draws} draws"
+
+    @property
+    def name(self) -> str:
+        """Tells these weights from others."""
+        return f"weights {zlib.crc32(self._ends.numpy().data):08x}{self._of_others}"
+
+    @property
+    def _ends(self) -> Tensor:
+        return self._weights().cumsum(0)
 
     def __len__(self) -> int:
         return self._n_draws
 
     def of(self, seed: int, epoch: int) -> Tensor:
         """The positions of an epoch's samples."""
-        key = draws.child(draws.epoch_key(seed, epoch), _WEIGHING)
-        places = draws.uniform(key, self._n_draws)[0] * self._ends[-1]
-        return torch.searchsorted(self._ends, places, right=True)
+        key, ends = draws.child(draws.epoch_key(seed, epoch), _WEIGHING), self._ends
+        places = draws.uniform(key, self._n_draws)[0] * ends[-1]
+        return torch.searchsorted(ends, places, right=True)
 
 
 class BySampler:
@@ -132,7 +146,7 @@ def sampled(
         _check_sampler(sampler)
         return BySampler(sampler, len(view))
     if weights is not None:
-        return Weighted(_as_weights(weights, view, class_to_idx), num_samples)
+        return Weighted(_weights_of(weights, view.labels, class_to_idx), num_samples)
     return None
 
 
@@ -203,29 +217,38 @@ def _n_draws(num_samples: Any, weights: Any, view: View) -> int:
     return number
 
 
-def _as_weights(weights: Any, view: View, class_to_idx: Mapping[str, int]) -> Tensor:
-    """One weight for each sample, floating point [N] on the CPU."""
-    labels = view.labels.on_cpu
+def _weights_of(
+    weights: Any, labels: Labels, class_to_idx: Mapping[str, int]
+) -> Callable[[], Tensor]:
+    """How to find one weight for each sample, float64 [N] on the CPU, as the labels are then."""
     if isinstance(weights, str) and weights == "balanced":
-        # by these every class that has samples is drawn as often as any other
-        return torch.bincount(labels).to(torch.float64).reciprocal()[labels]
+        return partial(_balanced, labels)
     example = next(iter(class_to_idx), "cat")
     expected = (
-        f"expected one number for each of the {len(view):,} samples, 0 or more, not all of them 0, "
-        f"a dict of such numbers by class, as {{{example!r}: 2}}, or 'balanced'."
+        f"expected one number for each of the {len(labels):,} samples, 0 or more, not all of them "
+        f"0, a dict of such numbers by class, as {{{example!r}: 2}}, or 'balanced'."
     )
     if isinstance(weights, str) or not isinstance(weights, Sized | Iterable):
         raise ArgumentError(f"weights is {weights!r}; {expected}")
-    each = weights
     if isinstance(weights, Mapping):
         by_class = _by_class(weights, class_to_idx)
-        each = [by_class.get(label, 1.0) for label in labels.tolist()]
-    try:
-        found = torch.as_tensor(each, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
-        what = f"weights is {describe(weights)}, which cannot be read as numbers"
-        raise ArgumentError(f"{what}; {expected}") from None
-    return _checked(found, len(view), expected)
+        return partial(_looked_up, by_class, labels, describe(weights), expected)
+    found = _checked(weights, describe(weights), len(labels), expected)
+    return partial(_checked, found, describe(weights), len(labels), expected)
+
+
+def _balanced(labels: Labels) -> Tensor:
+    """By these weights every class that has samples is drawn as often as any other."""
+    _, of_class, sizes = labels.on_cpu.unique(return_inverse=True, return_counts=True)
+    weights: Tensor = sizes.to(torch.float64).reciprocal()[of_class]
+    return weights
+
+
+def _looked_up(
+    by_class: Mapping[int, Any], labels: Labels, described: str, expected: str
+) -> Tensor:
+    each = [by_class.get(label, 1.0) for label in labels.as_list]
+    return _checked(each, described, len(labels), expected)
 
 
 def _by_class(weights: Mapping[Any, Any], class_to_idx: Mapping[str, int]) -> dict[int, Any]:
@@ -240,10 +263,15 @@ def _by_class(weights: Mapping[Any, Any], class_to_idx: Mapping[str, int]) -> di
     return {class_to_idx[name]: weight for name, weight in weights.items()}
 
 
-def _checked(weights: Tensor, n_images: int, expected: str) -> Tensor:
-    if weights.shape != (n_images,):
-        raise ArgumentError(f"weights has the shape {tuple(weights.shape)}; {expected}")
-    total = float(weights.sum())
-    if not (float(weights.min()) >= 0 and 0 < total < float("inf")):
-        raise ArgumentError(f"weights run from {weights.min():g} to {weights.max():g}; {expected}")
-    return weights
+def _checked(weights: Any, described: str, n_images: int, expected: str) -> Tensor:
+    try:
+        found = torch.as_tensor(weights, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError):
+        what = f"weights is {described}, which cannot be read as numbers"
+        raise ArgumentError(f"{what}; {expected}") from None
+    if found.shape != (n_images,):
+        raise ArgumentError(f"weights has the shape {tuple(found.shape)}; {expected}")
+    total = float(found.sum())
+    if not (float(found.min()) >= 0 and 0 < total < float("inf")):
+        raise ArgumentError(f"weights run from {found.min():g} to {found.max():g}; {expected}")
+    return found

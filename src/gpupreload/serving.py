@@ -178,9 +178,11 @@ class ResidentDataset(HeldDataset):
         check_readers(sys._getframe(1))
         return self._fetched([number])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> Fetched:
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Any]:
         """Read many at once, with one gather: what a `DataLoader` calls for each batch."""
         check_readers(sys._getframe(1))
+        if type(self).__getitem__ is not ResidentDataset.__getitem__:  # a subclass's own reading
+            return [self[index] for index in indices]
         return self._fetched(indices)
 
     def _fetched(self, indices: Sequence[int]) -> Fetched:

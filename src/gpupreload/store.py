@@ -14,7 +14,6 @@ from gpupreload import resident
 from gpupreload.building import build
 from gpupreload.cache import Cache
 from gpupreload.cache_writing import Images
-from gpupreload.labels import Labels
 from gpupreload.placement import Rung
 from gpupreload.plan import identity_of
 from gpupreload.planned import Plan
@@ -27,14 +26,14 @@ class Store:
 
     Args:
         images: [N, C, H, W] on the device; or a shelf that gathers them there.
-        labels: int64 [N] on the CPU; a copy goes to the device.
+        labels: int64 [N] on the CPU.
         identity: equal for stores that hold the same, or None where that cannot be told.
         skipped: of the source's items that are left out, the lines that say why, by index.
 
     Attributes:
         skipped: as given.
         device: where batches are served.
-        labels: of all images, there and on the CPU.
+        labels: as given, to be read: each dataset has a copy of its own, on the device.
     """
 
     def __init__(
@@ -47,22 +46,20 @@ class Store:
         self.skipped = skipped
         self._shelf: Shelf = OnDevice(images) if isinstance(images, Tensor) else images
         self.device = self._shelf.device
-        self.labels = Labels(labels, self.device)
-        # copied to the device here: they are counted there, and in the state as loaded
-        self._label_bytes = self.labels.on_device.nbytes
+        self.labels, self._label_bytes = labels, labels.nbytes
         self._holders: WeakSet[Any] = WeakSet()
         self._identity, self._as_loaded = identity, self._versions()
         resident.register(self)
 
     @property
     def identity(self) -> Hashable | None:
-        """As given; None once somebody has written to the images or labels: nothing equals them."""
+        """As given; None once somebody has written to the images: nothing equals them."""
         return self._identity if self._versions() == self._as_loaded else None
 
     def _versions(self) -> tuple[int, ...]:
         """How often torch has written to each tensor; it does not count that in inference mode."""
         tensors = [] if self._shelf.rung == "mixed" else [self._shelf.images]
-        return self.labels.version, *(t._version for t in tensors if not t.is_inference())
+        return tuple(t._version for t in tensors if not t.is_inference())
 
     @property
     def images(self) -> Tensor:
@@ -128,7 +125,7 @@ class Store:
             return 0
         n_bytes = self.n_bytes
         self._shelf, self._label_bytes = self._shelf.empty(), 0
-        self.labels = Labels(torch.empty(0, dtype=torch.int64, device="cpu"), self.device)
+        self.labels = torch.empty(0, dtype=torch.int64, device="cpu")
         if n_bytes and self.device.type == "cuda":
             torch.cuda.empty_cache()
         return n_bytes
@@ -136,7 +133,7 @@ class Store:
     def __reduce__(self) -> tuple[Any, ...]:
         # torch hands a CPU tensor to a worker process as shared memory; who holds it stays here
         images = self._shelf.images if isinstance(self._shelf, OnDevice) else self._shelf
-        return Store, (images, self.labels.on_cpu)
+        return Store, (images, self.labels)
 
 
 def load(source: Source, plan: Plan, kept: Cache, *, workers: int, progress: bool) -> Store:

@@ -21,7 +21,10 @@ class View:
         store: what is shared.
         rows: int64 [N] on the CPU, the rows of the store; None for all of them, in order.
         shard: which samples of the whole dataset the store's rows are; None where it has all.
-        labels: of these samples; None for the store's own.
+        labels: of these samples; None for a copy of those that were loaded.
+
+    Attributes:
+        labels: of these samples, which may be written to.
     """
 
     def __init__(
@@ -31,7 +34,8 @@ class View:
         shard: Shard | None = None,
         labels: Labels | None = None,
     ) -> None:
-        self.store, self._rows, self.shard, self._labels = store, rows, shard, labels
+        self.store, self._rows, self.shard = store, rows, shard
+        self.labels = Labels(store.labels.clone(), store.device) if labels is None else labels
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -73,11 +77,6 @@ class View:
         if self._rows is None:
             return self.store.images
         return self.store.take(self._rows)
-
-    @property
-    def labels(self) -> Labels:
-        """The labels: the store's, or of a part its own."""
-        return self.store.labels if self._labels is None else self._labels
 
     def picked(self, positions: Tensor) -> View:
         """The samples at some positions, int64 on the CPU, as a view of the same store."""
