@@ -65,9 +65,9 @@ def preload(
 
     Returns:
         The dataset. Preloading the same files with the same once-part again, while it lives,
-        shares its store and takes no time. Changed files are loaded anew, and so are those whose
-        images or labels in the store were written to, and any dataset that is not made of files,
-        for its contents cannot be compared.
+        shares its images and takes no time. Changed files are loaded anew, and so are those whose
+        images in the store were written to, and any dataset that is not made of files, for its
+        contents cannot be compared.
 
     Raises:
         DoesNotFitError: the device has not the memory; before any image is decoded.
