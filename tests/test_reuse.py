@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,6 @@ def preload(data: Any, *steps: Any, **settings: Any) -> gp.GPUPreloadDataset:
     """Preload on the CPU, without a bar."""
     transform = v2.Compose(list(steps))
     return gp.preload(data, transform, device="cpu", seed=5, progress=False, **settings)
-
-
-def explicit(data: Any, once: Any, train_aug: Any, **settings: Any) -> gp.GPUPreloadDataset:
-    """Preload in the explicit form, on the CPU, without a bar."""
-    given = {"device": "cpu", "seed": 5, "progress": False}
-    return gp.GPUPreloadDataset(data, once, train_aug, **given, **settings)
 
 
 @pytest.fixture
@@ -290,63 +283,7 @@ def test_what_store_size_cut_off_is_not_there(photo_folder: Path) -> None:
     )
 
 
-# --- the explicit form
-
-
-def test_another_train_aug(photo_folder: Path) -> None:
-    """On the explicit form a transform that begins otherwise takes the place of train_aug."""
-    train = explicit(photo_folder, v2.Compose([RESIZE, *FLOATS]), v2.RandomCrop(16))
-    for aug in (v2.CenterCrop(16), v2.Compose([v2.CenterCrop(15), NORMALIZE]), lambda image: image):
-        val = train.with_transform(aug)
-        assert torch.equal(epoch_of(val), files_of(photo_folder, RESIZE, *FLOATS, aug))
-        again = train.with_transform(val.transform)
-        assert torch.equal(epoch_of(again), epoch_of(val))
-    assert train.with_transform(v2.RandomCrop(12))[0][0].shape == (3, 12, 12)
-
-
-def test_a_whole_transform_for_the_explicit_form(photo_folder: Path) -> None:
-    """One that begins with what ran once, or with all of deterministic_transform, is whole."""
-    train = explicit(photo_folder, v2.Compose([RESIZE, *FLOATS]), v2.RandomCrop(16))
-    for steps in ([RESIZE, v2.CenterCrop(16), *FLOATS], [RESIZE, *FLOATS, v2.CenterCrop(9)]):
-        val = train.with_transform(v2.Compose(steps))
-        assert torch.equal(epoch_of(val), files_of(photo_folder, *steps))
-    data = [(torch.full((3, 8, 8), i, dtype=torch.uint8), 0) for i in range(4)]
-    expected = v2.functional.to_dtype(torch.stack([image for image, _ in data]), scale=True)
-    floats = explicit(data, v2.ToDtype(torch.float32, scale=True), v2.RandomCrop(4))
-    whole = [v2.ToDtype(torch.float32, scale=True), v2.CenterCrop(6)]
-    for transform in (whole, v2.CenterCrop(6)):
-        images = epoch_of(floats.with_transform(transform))
-        assert torch.equal(images, expected[..., :6, :6])
-
-
-def test_a_resize_is_no_augmentation(photo_folder: Path) -> None:
-    """A Resize at the start of another once-part is refused, unless it is marked."""
-    train = explicit(photo_folder, v2.Compose([RESIZE, *FLOATS]), v2.RandomCrop(16))
-    with pytest.raises(gp.TransformError) as raised:
-        train.with_transform([v2.Resize(12), v2.CenterCrop(8), *FLOATS])
-    assert str(raised.value) == (
-        f"{ANOTHER}Or write gp.live(v2.Resize(12)), and it runs for each batch: on tensors, where "
-        "its pixels may be a grey level or two beside those of PIL images.\n"
-        "loaded with: Resize((24, 20)), ToImage()\nasked for:   Resize(12), CenterCrop(8)"
-    )
-    val = train.with_transform(gp.live(v2.Resize(12)))
-    assert torch.equal(epoch_of(val), files_of(photo_folder, RESIZE, *FLOATS, v2.Resize(12)))
-
-
-def test_frozen_steps_stay_as_they_are(photo_folder: Path) -> None:
-    """Another train_aug over what was frozen on purpose shows the frozen pictures."""
-    once = v2.Compose([RESIZE, v2.RandomCrop(16), *FLOATS])
-    with pytest.warns(UserWarning, match="allow_frozen=True"):
-        train = explicit(photo_folder, once, v2.RandomHorizontalFlip(), allow_frozen=True)
-    with pytest.warns(UserWarning, match="allow_frozen=True"):
-        flipped = train.with_transform(v2.RandomHorizontalFlip(1))
-    assert torch.equal(epoch_of(flipped), v2.functional.to_dtype(train.images.flip(3), scale=True))
-    with pytest.raises(gp.TransformError) as raised:
-        train.with_transform([once, v2.CenterCrop(9)])
-    assert str(raised.value) == (
-        f"{ANOTHER}loaded with: Resize((24, 20)), RandomCrop(16), ToImage()\n"
-        "asked for:   Resize((24, 20))"
-    )
+# --- warnings, and arrays
 
 
 def test_colours_after_normalize_are_warned_of(train: gp.GPUPreloadDataset) -> None:
@@ -354,12 +291,6 @@ def test_colours_after_normalize_are_warned_of(train: gp.GPUPreloadDataset) -> N
     with pytest.warns(UserWarning, match="comes after .* but reads values as colours") as warned:
         train.with_transform([RESIZE, *FLOATS, NORMALIZE, v2.ColorJitter(0.5)])
     assert warned[0].filename == __file__
-
-
-def test_an_explicit_dataset_can_be_sent(photo_folder: Path) -> None:
-    """A pickled dataset of the explicit form serves alike."""
-    train = explicit(photo_folder, v2.Compose([RESIZE, *FLOATS]), v2.RandomCrop(16))
-    assert torch.equal(epoch_of(pickle.loads(pickle.dumps(train))), epoch_of(train))
 
 
 def test_arrays_go_on_as_arrays() -> None:
