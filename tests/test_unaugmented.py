@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 from torchvision import transforms as T
+from torchvision import tv_tensors
 from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
 
 import gpupreload as gp
 
@@ -144,4 +147,84 @@ def test_reasons_are_those_of_the_steps_that_are_left(photo_folder: Path) -> Non
         ("Normalize(mean=[0.5], std=[0.5])", kept),
     ]
     marked = preload(photo_folder, RESIZE, *later).with_transform(None)
-    assert [(row.name, row.reason) for row in marked.steps.rows][1:] == [("ToImage()", kept)]
+    assert [(row.name, row.reason) for row in marked.steps.rows][1:] == [
+        ("CenterCrop(16)", "marked gp.live: called anew for each sample"),
+        ("ToImage()", "after CenterCrop(16), which runs each time"),
+    ]
+
+
+@pytest.mark.parametrize("size", [(16, 16), (24, 10)])
+def test_deterministic_classes_marked_live_are_kept(photo_folder: Path, size: Any) -> None:
+    """gp.live says where a Resize runs, not that it is random: None keeps it, as if unmarked."""
+    steps = [RESIZE, gp.live(v2.Resize(size)), v2.RandomHorizontalFlip(), *FLOATS]
+    train = preload(photo_folder, *steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain = train.with_transform(None)
+    for i in range(3):
+        stored = tv_tensors.Image(train.stored([i])[0])
+        expected = F.to_dtype(F.resize(stored, size), torch.float32, scale=True)
+        assert torch.equal(plain[i][0], expected)
+    floats = plain.as_tensor_dataset()
+    assert floats.tensors[0].shape[-2:] == size
+
+
+class Cropped(torch.nn.Module):
+    """A module of a user's own that crops at random."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the image, changed."""
+        return v2.RandomCrop(16)(image)
+
+
+class Grown(torch.nn.Module):
+    """A module of a user's own that draws, and enlarges images."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Return the image, changed."""
+        torch.rand(())
+        return F.resize(image, [30, 26])
+
+
+WRAPPED = {
+    "RandomApply": [v2.RandomApply([v2.RandomCrop(16)], p=1.0)],
+    "RandomChoice": [v2.RandomChoice([v2.RandomCrop(16), v2.CenterCrop(16)])],
+    "RandomOrder": [v2.RandomOrder([v2.RandomCrop(16), v2.RandomHorizontalFlip()])],
+    "a module": [Cropped()],
+    "a module behind a crop": [v2.RandomCrop(12), Grown()],
+}
+
+
+@pytest.mark.parametrize("steps", WRAPPED.values(), ids=WRAPPED)
+def test_another_size_where_no_code_can_be_known(photo_folder: Path, steps: list[Any]) -> None:
+    """What steps do is seen by running them: the sizes are told, and the kind of step to take."""
+    train = preload(photo_folder, RESIZE, *steps, *FLOATS)
+    height, width = train[0][0].shape[-2:]
+    states = torch.get_rng_state(), random.getstate()
+    with pytest.warns(UserWarning, match="^without the random steps") as warned:
+        plain = train.with_transform(None)
+    assert plain[0][0].shape == (3, 24, 20)
+    size = height if height == width else (height, width)
+    assert [str(warning.message) for warning in warned] == [
+        "without the random steps images are 24×20 pixels, and with them they are "
+        f"{height}×{width} (height×width). To see them in the size of training, pass "
+        "dataset.with_transform a transform with a step of that size in place of the random ones, "
+        f"such as v2.CenterCrop({size})."
+    ]
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+
+
+def test_a_crop_that_is_marked_live_is_named(photo_folder: Path) -> None:
+    """A mark hides no crop."""
+    train = preload(photo_folder, RESIZE, gp.live(v2.RandomCrop(16)), *FLOATS)
+    with pytest.warns(UserWarning, match=r"crop the centre: .*v2\.CenterCrop\(16\), v2\.ToImage"):
+        train.with_transform(None)
+
+
+def test_a_step_that_fails_is_no_matter_here(photo_folder: Path) -> None:
+    """Leaving out a step that raises an error raises none, and the others are left."""
+    train = explicit(photo_folder, lambda image: image.no_such_attribute)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert train.with_transform(None)[0][0].shape == (3, 24, 20)

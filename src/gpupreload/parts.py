@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
+from gpupreload.catalog import kind_of
 from gpupreload.probe import Randomness
 from gpupreload.source import ImageSpec, describe
 from gpupreload.table import Table
@@ -48,6 +49,11 @@ class Step:
     takes: Takes = "PIL"
     is_tv_image: bool = False
     is_marked_once: bool = False
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether it is known to be: it was found to be, or is such a class behind its mark."""
+        return self.randomness == "deterministic" or kind_of(self.transform) == "deterministic"
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,11 @@ class Steps:
         rows: list[Step] = []
         for number, step in enumerate(self.rows):
             is_after = len(rows) < number and step.reason.startswith("after ")
-            if step.part == "once" or step.randomness == "deterministic":
-                rows.append(replace(step, reason=_AFTER_NONE) if is_after else step)
+            if step.part == "once":
+                rows.append(step)
+            elif step.is_deterministic:
+                reason = _AFTER_NONE if is_after else step.reason
+                rows.append(replace(step, reason=reason, randomness="deterministic"))
         return replace(self, rows=tuple(rows))
 
     def names(self, part: Literal["once", "each batch"]) -> str:

@@ -70,7 +70,8 @@ class ResidentDataset(HeldDataset):
     @transform.setter
     def transform(self, transform: Transform | None) -> None:
         if transform is None:
-            self._use(without_augmentation(self.steps), None)
+            plain = without_augmentation(self.steps, lambda: self.stored([0]), self.seed)
+            self._use(plain, None)
             return
         if self._source is None:
             raise TransformError(
@@ -129,9 +130,10 @@ class ResidentDataset(HeldDataset):
                 they have on PIL images. Of a `GPUPreloadDataset(...)`, one that begins otherwise
                 takes the place of `train_aug`. One that does nothing, as `lambda image: image`,
                 gives the images as they are stored. None leaves the augmentation out: it keeps the
-                deterministic steps of the present one, such as ToTensor and Normalize, and drops
-                those that are random, or may be. Where a random crop gave another size, a warning
-                names both, and the transform that crops the centre.
+                deterministic steps of the present one, such as ToTensor and Normalize, also a
+                class of torchvision's that is marked `gp.live`, and drops those that are random,
+                or may be. Where images then have another size, which is tried on the first one, a
+                warning names both, and after a random crop the transform that crops the centre.
 
         Raises:
             TransformError: it begins with other steps, so the pixels must be loaded again; or a

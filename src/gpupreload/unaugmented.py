@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torchvision import transforms as v1
 from torchvision.transforms import v2
 
@@ -13,78 +15,108 @@ from gpupreload.catalog import is_grayscale, is_resize
 from gpupreload.cover import ResizeToCover
 from gpupreload.division import FROM_TRAIN_AUG
 from gpupreload.parts import Step, Steps
-from gpupreload.probe import generators_kept
+from gpupreload.per_sample import PerSample
+from gpupreload.rows import Rows
 from gpupreload.settings import code_of
 from gpupreload.steps import warn
 
-_SIZING = (
-    *(v1.CenterCrop, v1.Pad, v1.RandomCrop, v1.RandomResizedCrop, v1.Resize),
-    *(v2.CenterCrop, v2.Pad, v2.RandomCrop, v2.RandomResizedCrop, v2.Resize),
-)
+_CROPS = (v1.RandomCrop, v1.RandomResizedCrop, v2.RandomCrop, v2.RandomResizedCrop)
 Size = tuple[int, int]
+SizeOf = Callable[[Sequence[Step]], Size]
 
 
-def without_augmentation(steps: Steps) -> Steps:
-    """Leave out what is random, or may be; warn where a crop among it gave another size.
+def without_augmentation(steps: Steps, read: Callable[[], Tensor], seed: int) -> Steps:
+    """Leave out what is random, or may be; warn where images then have another size.
+
+    That is seen on one image, which is run with and without what is left out.
+
+    Args:
+        steps: of a dataset.
+        read: gives an image as it is stored, [1, C, H, W], each time in memory of its own.
+        seed: of the draws.
 
     >>> from gpupreload.steps import split_transform
     >>> from torchvision.datasets import FakeData
-    >>> transform = [v2.RandomHorizontalFlip(), v2.ToImage()]
-    >>> without_augmentation(split_transform(transform, FakeData(2, (3, 8, 6))))
+    >>> steps = split_transform([v2.RandomHorizontalFlip(), v2.ToImage()], FakeData(2, (3, 8, 6)))
+    >>> without_augmentation(steps, lambda: torch.zeros(1, 3, 8, 6, dtype=torch.uint8), 0)
        step       runs        why
     -  ---------  ----------  -----------------------------------------------------------------
     1  ToImage()  each batch  deterministic, kept where the random steps before it are left out
     Stored: 3×8×6 uint8, 144 bytes an image.
     """
     plain = steps.without_random()
-    try:
-        sizes = [_sizes(of.each_batch_steps, steps) for of in (steps, plain)]
-    except Exception:  # a step fails on these images, which is told where it is run
-        return plain
-    crop = _last_crop(steps)
-    if crop is not None and sizes[0][-1] != sizes[1][-1]:
-        warn(_warning(steps, crop, *sizes))
+    if len(plain.rows) < len(steps.rows):
+        text = _warning(steps, plain, lambda rows: _size(rows, read(), seed))
+        if text:
+            warn(text)
     return plain
 
 
-def _sizes(rows: Sequence[Step], steps: Steps) -> list[Size]:
-    """The size (height, width) of what is stored, and of images after each of some steps."""
-    assert steps.stored is not None  # a dataset's steps are split with data
-    image = torch.zeros(steps.stored.shape, dtype=torch.uint8)
-    sizes = [(image.shape[1], image.shape[2])]
-    with generators_kept():
-        for row in rows:
-            if _is_sizing(row):
-                image = row.transform(image)
-            sizes.append((image.shape[1], image.shape[2]))
-    return sizes
+def _size(rows: Sequence[Step], image: Tensor, seed: int) -> Size:
+    """The size (height, width) of an image [1, C, H, W] after some steps."""
+    first = torch.zeros(1, dtype=torch.int64, device="cpu")
+    with torch.no_grad():
+        height, width = PerSample(rows, seed=seed).run(image, Rows(seed, 0, first)).shape[-2:]
+    return height, width
 
 
-def _last_crop(steps: Steps) -> int | None:
-    """The position among the steps of each batch of the last random crop."""
+def _warning(steps: Steps, plain: Steps, size_of: SizeOf) -> str:
+    """Say that images have another size without augmentation; "" where they do not, or who knows.
+
+    A step that fails on these images is told of where it is run.
+    """
     rows = steps.each_batch_steps
-    crops = [i for i, row in enumerate(rows) if row.randomness == "random" and _is_sizing(row)]
-    return crops[-1] if crops else None
+    try:
+        before, after = (size_of(of.each_batch_steps) for of in (steps, plain))
+        crop = None if before == after else _crop_that_tells(rows, before, size_of)
+    except Exception:
+        return ""
+    if before == after:
+        return ""
+    name, them = ("the random steps", "them") if crop is None else (rows[crop].name, "it")
+    return (
+        f"without {name} images are {_in_words(after)} pixels, and with {them} they are "
+        f"{_in_words(before)} (height×width). To see them in the size of training, "
+        f"{_way(steps, crop, before)}."
+    )
 
 
-def _is_sizing(step: Step) -> bool:
-    return type(step.transform) in _SIZING
+def _crop_that_tells(rows: Sequence[Step], before: Size, size_of: SizeOf) -> int | None:
+    """The position of the last random crop, where its centre in its place gives that size."""
+    crops = [i for i, row in enumerate(rows) if type(row.transform) in _CROPS]
+    if not crops:
+        return None
+    crop = replace(rows[crops[-1]], transform=_center(rows[crops[-1]]))
+    others = (*rows[: crops[-1]], crop, *rows[crops[-1] + 1 :])
+    return crops[-1] if size_of([row for row in others if row.is_deterministic]) == before else None
 
 
-def _warning(steps: Steps, crop: int, before: Sequence[Size], after: Sequence[Size]) -> str:
-    height, width = before[crop + 1]
-    center = v2.CenterCrop(height if height == width else (height, width))
+def _center(crop: Step) -> v2.CenterCrop:
+    """The centre crop of a random crop's size."""
+    transform: Any = crop.transform
+    return _center_crop(transform.size)
+
+
+def _center_crop(size: Sequence[int]) -> v2.CenterCrop:
+    height, width = size
+    return v2.CenterCrop(height if height == width else (height, width))
+
+
+def _way(steps: Steps, crop: int | None, before: Size) -> str:
+    """What to do for the size before, where one knows which steps; what to think of where not."""
+    if crop is None:
+        return (
+            "pass dataset.with_transform a transform with a step of that size in place of the "
+            f"random ones, such as {code_of(_center_crop(before))}"
+        )
     rows = steps.each_batch_steps
     is_aug = rows[crop].reason == FROM_TRAIN_AUG
-    kept = [*_codes(rows[:crop], is_aug), code_of(center), *_codes(rows[crop + 1 :], is_aug)]
+    center = code_of(_center(rows[crop]))
+    kept = [*_codes(rows[:crop], is_aug), center, *_codes(rows[crop + 1 :], is_aug)]
     if not is_aug:
         kept = [*_codes_of_once(steps), *kept]
     whole = kept[0] if len(kept) == 1 else f"v2.Compose([{', '.join(kept)}])"
-    return (
-        f"without {rows[crop].name} images are {_in_words(after[-1])} pixels, and with it they are "
-        f"{_in_words(before[-1])} (height×width). To see them in the size of training, crop the "
-        f"centre: dataset.with_transform({whole})."
-    )
+    return f"crop the centre: dataset.with_transform({whole})"
 
 
 def _codes_of_once(steps: Steps) -> list[str]:
@@ -98,7 +130,7 @@ def _codes_of_once(steps: Steps) -> list[str]:
 
 def _codes(rows: Iterable[Step], is_aug: bool) -> list[str]:
     """The deterministic ones among some steps, as code; of an explicit form, train_aug's."""
-    kept = (row for row in rows if row.randomness == "deterministic")
+    kept = (row for row in rows if row.is_deterministic)
     return [_code(row) for row in kept if not is_aug or row.reason == FROM_TRAIN_AUG]
 
 
