@@ -128,6 +128,28 @@ def test_class_and_photo_go_together(explorer: Explorer) -> None:
     assert explorer.photo.value == 9
 
 
+@pytest.mark.parametrize("label", [-1, 7])
+def test_a_label_that_is_no_class_is_named_by_its_number(photo_folder: Path, label: int) -> None:
+    """Labels may be edited to what is no class, before or while they are looked at."""
+    transform = v2.Compose(STEPS)
+    dataset = gp.preload(photo_folder, transform, device="cpu", seed=5, progress=False).subset(
+        range(12)
+    )
+    earlier = gp.explore(dataset, 3)
+    dataset.labels[0] = label
+    later = gp.explore(dataset, 0)
+    earlier.photo.value = 0
+    for explorer in (earlier, later):
+        assert explorer.error == ""
+        assert explorer.says.startswith(f"photo 0 (class {label}), epoch 0: ")
+        assert explorer.photo.value == 0
+        assert explorer.label.label == f"class {label}"
+        explorer.label.value = 2
+        assert explorer.photo.value == 8
+        explorer.label.value = label
+        assert explorer.photo.value == 0
+
+
 def test_one_picture_a_step(explorer: Explorer) -> None:
     """One move of a slider sets the picture once, whatever else follows it."""
     pictures = []

@@ -160,6 +160,16 @@ def test_augmented_names_what_it_shows(flipped: gp.GPUPreloadDataset) -> None:
     assert figure.get_suptitle() == "photo 5, dog: epoch 4"
 
 
+@pytest.mark.parametrize("label", [-1, 7])
+def test_a_label_that_is_no_class_is_named_by_its_number(
+    flipped: gp.GPUPreloadDataset, label: int
+) -> None:
+    """Labels may be edited to what is no class: the photo is drawn all the same."""
+    part = flipped.subset(range(12))
+    part.labels[0] = label
+    assert gp.show_augmented(part, 0, 2).get_suptitle() == f"photo 0, class {label}: epoch 0"
+
+
 @pytest.mark.parametrize("seed", [None, 8])
 def test_the_first_draw_is_what_a_loader_serves(
     flipped: gp.GPUPreloadDataset, seed: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from gpupreload.folder import Notice
 from gpupreload.source import Source
@@ -31,6 +31,15 @@ def class_numbers(source: Source, labels: Collection[int]) -> dict[str, int]:
     is_own = names is source.classes or _covers(source, labels)
     own = source.class_to_idx if is_own else None
     return own or {name: number for number, name in enumerate(names)}
+
+
+def name_of_label(label: int, names: Sequence[str]) -> str:
+    """Return the name of a label's class; of one that is no class, as after an edit, its number.
+
+    >>> name_of_label(1, ["cat", "dog"]), name_of_label(-1, ["cat", "dog"])
+    ('dog', 'class -1')
+    """
+    return names[label] if 0 <= label < len(names) else f"class {label}"
 
 
 def noticed(source: Source, labels: Collection[int]) -> tuple[Notice, ...]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpupreload.captions import captions
 from gpupreload.catalog import is_normalize
+from gpupreload.class_names import name_of_label
 from gpupreload.clock import check_epoch
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
@@ -110,7 +111,7 @@ def show_augmented(
     pictures = [stored_picture(dataset, index), *to_pictures(augmented, dataset)]
     names = ["original", *(f"draw {number}" for number in range(1, n + 1))]
     figure = _grid(pictures, names, columns, image_inches)
-    label = dataset.classes[dataset.targets[index]]
+    label = name_of_label(dataset.targets[index], dataset.classes)
     title = f"photo {index}, {_shortened(label, 40)}: epoch {epoch}"
     figure.suptitle(title, fontsize=11, parse_math=False)
     return figure

@@ -10,6 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 from torchvision.transforms import v2
 
+from gpupreload.class_names import name_of_label
 from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.explore import markup, still
@@ -120,9 +121,8 @@ class Explorer:
             style={"button_width": "auto"},
         )
         self.view.observe(lambda change: changed(), "value")
-        names = [(name, number) for number, name in enumerate(dataset.classes)]
         self.label = widgets.Dropdown(
-            options=names,
+            options=self._classes(),
             value=dataset.targets[look.index],
             description="class",
             style={"description_width": NAME_WIDTH},
@@ -145,6 +145,12 @@ class Explorer:
             layout=widgets.Layout(width="350px"),
         )
         self.seed.observe(lambda change: changed(), "value")
+
+    def _classes(self) -> list[tuple[str, int]]:
+        """The name and number of each class, and of each label that is none, as after an edit."""
+        names = self._dataset.classes
+        numbers = sorted({*range(len(names)), *self._dataset.targets})
+        return [(name_of_label(number, names), number) for number in numbers]
 
     def _step_controls(self) -> Iterator[tuple[str, StepControls]]:
         """Yield the controls of each random step, by its class's name and a number if need be."""
@@ -190,13 +196,20 @@ class Explorer:
 
     def _show_class(self, change: Any) -> None:
         """Go to the first photo of the class, if the one shown is of another."""
+        if self._is_quiet:
+            return
         wanted, targets = self.label.value, self._dataset.targets
         if targets[int(self.photo.value)] != wanted and wanted in targets:
             self.photo.value = targets.index(wanted)
 
     def _show_photo(self) -> None:
+        label = self._dataset.targets[int(self.photo.value)]
         with self._quietly():
-            self.label.value = self._dataset.targets[int(self.photo.value)]
+            if label not in [
+                number for _, number in self.label.options
+            ]:  # labels were edited meanwhile
+                self.label.options = self._classes()
+            self.label.value = label
         self._changed()
 
     @contextmanager
@@ -233,7 +246,7 @@ class Explorer:
         self._code.code = recipe.code
         look = self.look
         self._rendered = rendered = render(self._dataset, recipe, look)
-        label = self._dataset.classes[self._dataset.targets[look.index]]
+        label = name_of_label(self._dataset.targets[look.index], self._dataset.classes)
         where = f"photo {look.index} ({label}), epoch {look.epoch}"
         alt = f"{rendered.left}; {rendered.right}; {where}"
         self._picture.value = markup.picture(rendered.pixels, alt, rendered.headings)
