@@ -357,6 +357,14 @@ def test_the_same_step_twice_has_two_names(photo_folder: Path) -> None:
         ),
         ({"index": -13}, "index -13 is out of range for 12 images."),
         (
+            {"index": 1.5},
+            "index is float; expected an int, the number of one photo, as in dataset[index].",
+        ),
+        (
+            {"index": "a"},
+            "index is str; expected an int, the number of one photo, as in dataset[index].",
+        ),
+        (
             {"dataset": "photos"},
             "dataset is str; expected a GPUPreloadDataset. Write dataset = "
             "gpupreload.preload(data, transform), then gpupreload.explore(dataset).",
@@ -367,7 +375,7 @@ def test_explore_refuses(
     photos: gp.GPUPreloadDataset, arguments: dict[str, Any], message: str
 ) -> None:
     """A number out of range, and data that is not preloaded, are refused in a whole sentence."""
-    with pytest.raises((gp.ArgumentError, IndexError)) as caught:
+    with pytest.raises((gp.ArgumentError, IndexError, TypeError)) as caught:
         gp.explore(**({"dataset": photos} | arguments))
     assert str(caught.value) == message
 

@@ -188,6 +188,14 @@ def test_the_first_draw_is_what_a_loader_serves(
         ({"epoch": -1}, "epoch is -1; expected a whole number, 0 or more."),
         ({"index": 12}, "index 12 is out of range for 12 images."),
         (
+            {"index": 1.5},
+            "index is float; expected an int, the number of one photo, as in dataset[index].",
+        ),
+        (
+            {"index": "a"},
+            "index is str; expected an int, the number of one photo, as in dataset[index].",
+        ),
+        (
             {"dataset": [0]},
             "dataset is list; expected a GPUPreloadDataset. Write dataset = "
             "gpupreload.preload(data, transform), then "
@@ -199,7 +207,7 @@ def test_augmented_refuses(
     flipped: gp.GPUPreloadDataset, arguments: dict[str, object], message: str
 ) -> None:
     """A number out of range, and data that is not preloaded, are refused in a whole sentence."""
-    with pytest.raises((gp.ArgumentError, IndexError)) as caught:
+    with pytest.raises((gp.ArgumentError, IndexError, TypeError)) as caught:
         gp.show_augmented(**({"dataset": flipped, "index": 0} | arguments))
     assert str(caught.value) == message
 

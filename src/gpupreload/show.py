@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gpupreload.arguments import whole_number
 from gpupreload.captions import captions
 from gpupreload.catalog import is_normalize
 from gpupreload.class_names import name_of_label
@@ -98,6 +99,7 @@ def show_augmented(
     Raises:
         ArgumentError: `dataset` is not preloaded, or a number is out of range.
         IndexError: there is no such photo.
+        TypeError: `index` is no int.
         ImportError: Matplotlib is not installed.
     """
     check_preloaded(dataset, "gpupreload.show_augmented(dataset, index)")
@@ -159,11 +161,17 @@ def check_preloaded(dataset: Any, call: str) -> None:
         )
 
 
-def in_range(index: int, n_images: int) -> int:
+def in_range(index: Any, n_images: int) -> int:
     """Return an index counted from 0, where it may have been counted from the end."""
-    if not -n_images <= index < n_images:
-        raise IndexError(f"index {index} is out of range for {n_images:,} images.")
-    return index % n_images
+    number = whole_number(index)
+    if number is None:
+        raise TypeError(
+            f"index is {describe(index)}; expected an int, the number of one photo, as in "
+            "dataset[index]."
+        )
+    if not -n_images <= number < n_images:
+        raise IndexError(f"index {number} is out of range for {n_images:,} images.")
+    return number % n_images
 
 
 _FONT_SIZE = 10  # points: read in a window of 800 pixels, too

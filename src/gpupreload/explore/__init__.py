@@ -61,6 +61,7 @@ def explore(
     Raises:
         ArgumentError: `dataset` is not preloaded, or a number is out of range.
         IndexError: there is no such photo.
+        TypeError: `index` is no int.
         ImportError: ipywidgets is not installed.
     """
     check_preloaded(dataset, "gpupreload.explore(dataset)")
