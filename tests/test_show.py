@@ -254,16 +254,42 @@ def test_without_matplotlib_the_message_says_what_to_install(
             "weights, floats [N, K], as MixUp and CutMix make them.",
         ),
         (torch.eye(3)[:2], "labels has 2 labels for 3 images; expected one each."),
+        (
+            torch.tensor([0.0, 1.0, 2.0]),
+            "labels is a torch.float32 tensor of shape (3,); expected class numbers, int64 [N], or "
+            "weights, floats [N, K], as MixUp and CutMix make them.",
+        ),
+        (
+            list("abc"),
+            "labels is list of texts; expected class numbers, int64 [N], or weights, floats "
+            "[N, K], as MixUp and CutMix make them. Of names, pass labels=range(len(names)) and "
+            "classes=names.",
+        ),
+        (
+            [[0], [1, 2], [0]],
+            "labels is list; expected class numbers, int64 [N], or weights, floats [N, K], as "
+            "MixUp and CutMix make them.",
+        ),
     ],
-    ids=["too few", "unknown", "too wide", "several", "too few soft"],
+    ids=[
+        *("too few", "unknown", "too wide", "several", "too few soft"),
+        *("floats", "texts", "ragged"),
+    ],
 )
 def test_labels_that_do_not_go_with_the_images(
     photos: gp.GPUPreloadDataset, labels: Any, message: str
 ) -> None:
-    """No picture is dropped for want of a label, and an unknown class is named."""
+    """No picture is dropped for want of a label, and what is no label is named."""
     with pytest.raises(gp.ArgumentError) as caught:
         gp.show_batch(photos.images[:3], labels, photos)
     assert str(caught.value) == message
+
+
+def test_names_in_the_way_that_is_told(photos: gp.GPUPreloadDataset) -> None:
+    """Texts of the caller's own are drawn where they are given as the classes."""
+    names = ["a", "b", "c"]
+    figure = gp.show_batch(photos.images[:3], labels=range(len(names)), classes=names)
+    assert titles(figure) == names
 
 
 def test_soft_labels_are_their_two_largest_weights(photos: gp.GPUPreloadDataset) -> None:

@@ -31,17 +31,31 @@ def captions(labels: Any, names: Sequence[str] | None, n: int) -> list[str]:
     """
     if labels is None:
         return [""] * n
-    found = torch.as_tensor(labels).detach().cpu()
+    found = _as_tensor(labels)
     is_soft = found.ndim == 2 and found.is_floating_point()
-    if found.ndim > 1 and not is_soft:
-        raise ArgumentError(
-            f"labels is {describe(found)}; expected class numbers, int64 [N], or weights, floats "
-            "[N, K], as MixUp and CutMix make them."
-        )
+    are_names_asked = names is not None and found.is_floating_point()
+    if not is_soft and (found.ndim > 1 or are_names_asked):
+        raise _no_labels(found)
     found = found if is_soft else found.flatten()
     if len(found) < n:
         raise ArgumentError(f"labels has {len(found)} labels for {n} images; expected one each.")
     return [_soft(row, names) for row in found[:n]] if is_soft else _hard(found[:n].tolist(), names)
+
+
+def _as_tensor(labels: Any) -> Tensor:
+    try:
+        return torch.as_tensor(labels).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise _no_labels(labels) from None
+
+
+def _no_labels(labels: Any) -> ArgumentError:
+    are_texts = isinstance(labels, list | tuple) and any(isinstance(one, str) for one in labels)
+    advice = " Of names, pass labels=range(len(names)) and classes=names." if are_texts else ""
+    return ArgumentError(
+        f"labels is {describe(labels)}{' of texts' if are_texts else ''}; expected class numbers, "
+        f"int64 [N], or weights, floats [N, K], as MixUp and CutMix make them.{advice}"
+    )
 
 
 def _hard(numbers: Sequence[int], names: Sequence[str] | None) -> list[str]:
