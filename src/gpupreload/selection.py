@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpupreload import draws
-from gpupreload.arguments import whole_number
+from gpupreload.arguments import check_switches, whole_number
 from gpupreload.errors import ArgumentError
 from gpupreload.source import describe
 
@@ -72,18 +72,20 @@ def parts_of(labels: Tensor, sizes: Sequence[float], seed: int, *, stratify: boo
         sizes: fractions that sum to 1, or numbers of samples that sum to N.
         seed: of the draw.
         stratify: whether each part gets its share of every class. Samples that the shares leave
-            over go to the classes with the largest rests: of the first part, no class is off by a
-            whole sample; of the others, by two.
+            over go to the classes with the largest rests: of two parts, no class is off by a whole
+            sample. Of more, that holds of the first; each later one has its share of what the
+            parts before it left, so that it may be off by more.
 
     Returns:
         The positions of each part, int64 on the CPU, in ascending order.
 
     Raises:
-        ArgumentError: `sizes` do not sum up, or leave a part empty.
+        ArgumentError: `sizes` do not sum up, or leave a part empty; `stratify` is no bool.
 
     >>> [part.tolist() for part in parts_of(torch.tensor([0, 0, 1, 1]), [2, 2], 0, stratify=True)]
     [[0, 3], [1, 2]]
     """
+    _check_stratify(stratify)
     counts = _counts(sizes, len(labels))
     key = draws.child(draws.epoch_key(seed, 0), _DIVIDING)
     order = draws.permutations(key, len(labels))[0].numpy()
@@ -96,6 +98,15 @@ def parts_of(labels: Tensor, sizes: Sequence[float], seed: int, *, stratify: boo
         parts.append(torch.from_numpy(np.sort(rest[chosen])))
         rest = rest[~chosen]
     return parts
+
+
+def _check_stratify(stratify: Any) -> None:
+    if isinstance(stratify, Tensor | np.ndarray | list | tuple):
+        raise ArgumentError(
+            f"stratify is {describe(stratify)}; expected True or False. stratify=True goes by the "
+            "dataset's own labels."
+        )
+    check_switches(stratify=stratify)
 
 
 def _as_tensor(indices: Any, n_images: int) -> Tensor:

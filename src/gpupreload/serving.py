@@ -110,13 +110,15 @@ class ResidentDataset(HeldDataset):
                 `len(dataset)`.
             seed: of the division, which depends on nothing else: it is the same each time, also
                 where no seed is given.
-            stratify: whether each part gets its share of every class, to within a sample or two.
+            stratify: whether each part gets its share of every class. Of two parts, no class is
+                off by a whole sample; of more, the first keeps to that, and in a later one a class
+                may be off by more.
 
         Returns:
             The subsets, each in the order of this dataset.
 
         Raises:
-            ArgumentError: `sizes` do not sum up, or leave a part empty.
+            ArgumentError: `sizes` do not sum up, or leave a part empty; `stratify` is no bool.
         """
         labels = self.view.labels.on_cpu
         return [self.subset(part) for part in parts_of(labels, sizes, seed, stratify=stratify)]
