@@ -339,3 +339,13 @@ def test_wrong_arguments_are_refused_first(
     """What cannot be used is said before anything is loaded."""
     given = {"model": nn.Identity(), "data": photo_folder, "transform": TRANSFORM, **options}
     assert refusal(lambda: gp.will_it_help(**given)) == message
+
+
+def test_what_is_preloaded_already_cannot_be_timed_from_disk(photo_folder: Path) -> None:
+    """A resident dataset has no epoch from disk, and the message says what to pass."""
+    train = gp.preload(photo_folder, TRANSFORM, device="cpu", progress=False)
+    for data in (train, torch.utils.data.Subset(train, [0, 1])):
+        assert refusal(lambda data=data: gp.will_it_help(nn.Identity(), data, TRANSFORM)) == (
+            "data is preloaded already, so an epoch from disk cannot be timed. Pass the files' "
+            "folder, or another dataset, and the transform: both ways are measured from there."
+        )

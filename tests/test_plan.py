@@ -492,3 +492,18 @@ def test_images_of_different_sizes(
     first = DIFFER.format(after, photo_folder, sizes[0], photo_folder, sizes[1])
     assert str(raised.value) == first + advice
     assert decoded == []
+
+
+@pytest.mark.parametrize("plans", [plan, lambda data: gp.plan(data, ONE_SIZE), gp.explore_plan])
+def test_there_is_nothing_to_plan_where_images_are_loaded(
+    photo_folder: Path, plans: Callable[[Any], Any]
+) -> None:
+    """A preloaded dataset, or a Subset of a Subset of it, is told as such."""
+    train = preload(photo_folder, ONE_SIZE)
+    for data in (train, Subset(Subset(train, [0, 1]), [0])):
+        with pytest.raises(gp.ArgumentError) as raised:
+            plans(data)
+        assert str(raised.value) == (
+            "data is preloaded already, so there is nothing to plan: print(dataset) says what it "
+            "takes. For another transform or size, plan the files' folder again."
+        )

@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from gpupreload.errors import FreedError
+from gpupreload.resident import Preloaded
 from gpupreload.source import Source
 from gpupreload.store import Store
 from gpupreload.view import View
 
 
-class HeldDataset(Dataset[tuple[Tensor, int]]):
+class HeldDataset(Preloaded, Dataset[tuple[Tensor, int]]):
     """What holds images that are on the device already; `ResidentDataset` serves them.
 
     Attributes:

@@ -20,11 +20,17 @@ from gpupreload.outline import check_not_random, class_counts, decoding_bytes
 from gpupreload.placement import MARGIN, Place, Placement, Room, free_on_disk
 from gpupreload.planned import Plan
 from gpupreload.probe import generators_kept
-from gpupreload.resident import find, resident_bytes
+from gpupreload.resident import check_not_preloaded, find, resident_bytes
 from gpupreload.reuse import once_identity
 from gpupreload.source import FolderOptions, ImageSpec, Source, open_source
 from gpupreload.steps import Steps, split_transform
 from gpupreload.user_cache import user_cache
+
+WAY_TO_PLAN = (
+    ", so there is nothing to plan: print(dataset) says what it takes. For another transform or "
+    "size, plan the files' folder again."
+)
+"""What to say to data that are preloaded already."""
 
 
 def plan(
@@ -56,6 +62,7 @@ def plan(
 
     Raises:
         FolderError, UnreadableError, DataError: the data cannot be used.
+        ArgumentError: they are preloaded already, or an argument has a value that it cannot have.
         SizeError: the images do not come out of the deterministic steps in one size.
         TransformError: a step of the transform cannot be used.
         DeviceError: there is no such device.
@@ -68,6 +75,7 @@ def plan(
     (233318400, 58329600, 12400)
     """
     check_keywords(plan, folder)
+    check_not_preloaded(data, WAY_TO_PLAN)
     found, asked = resolve_device(device), places.checked(placement)
     check_decode(folder.get("decode"), found)
     source = open_source(data, **folder).readable()

@@ -1,16 +1,30 @@
-"""The stores that are alive in this process: how much they take, and which holds what."""
+"""What is loaded already: the stores alive in this process, what they take and which holds what."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Hashable, Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import torch
+from torch.utils.data import Subset
 
+from gpupreload.errors import ArgumentError
 from gpupreload.placement import Rung
+
+
+class Preloaded:
+    """The base of the datasets whose images are loaded already."""
+
+
+def check_not_preloaded(data: Any, way: str) -> None:
+    """Raise an `ArgumentError`, with the way on, for a preloaded dataset or a `Subset` of one."""
+    while isinstance(data, Subset):
+        data = data.dataset
+    if isinstance(data, Preloaded):
+        raise ArgumentError(f"data is preloaded already{way}")
 
 
 class Resident(Protocol):

@@ -15,7 +15,8 @@ from gpupreload.dataset import GPUPreloadDataset
 from gpupreload.errors import ArgumentError
 from gpupreload.explore.pictures import VIEWS, Look, View
 from gpupreload.explore.planning import check_no_transform, sizing
-from gpupreload.plan import plan
+from gpupreload.plan import WAY_TO_PLAN, plan
+from gpupreload.resident import check_not_preloaded
 from gpupreload.show import check_preloaded, in_range
 from gpupreload.source import FolderOptions, open_source
 
@@ -100,13 +101,14 @@ def explore_plan(
         numbers, and its `code` the call.
 
     Raises:
-        ArgumentError: the data has a transform of its own.
+        ArgumentError: the data has a transform of its own, or is preloaded already.
         FolderError, UnreadableError, DataError, DeviceError: the data or the device cannot be used.
         ImportError: ipywidgets is not installed.
     """
     _check_installed("gpupreload.explore_plan")
     from gpupreload.explore.planner import PlanExplorer
 
+    check_not_preloaded(data, WAY_TO_PLAN)
     source = open_source(data, **folder)
     check_no_transform(source)
     found = plan(source, sizing(_FIRST_SIZE), device=device)

@@ -13,7 +13,13 @@ from torchvision.transforms.v2 import Compose
 
 from gpupreload.errors import ArgumentError
 from gpupreload.plan import own_transform
+from gpupreload.resident import check_not_preloaded
 from gpupreload.source import describe, open_source
+
+_NOT_FROM_DISK = (
+    ", so an epoch from disk cannot be timed. Pass the files' folder, or another dataset, and the "
+    "transform: both ways are measured from there."
+)
 
 
 class DataLoaderOptions(TypedDict, total=False):
@@ -87,6 +93,7 @@ def from_disk(
         ArgumentError: the data cannot be used, there is a transform too many, or it makes no
             tensors, or all images are left out by `drop_last`.
     """
+    check_not_preloaded(data, _NOT_FROM_DISK)
     source = open_source(data)
     own_transform(source, transform)  # refuses two of them
     is_path = isinstance(data, str | os.PathLike)
