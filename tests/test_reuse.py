@@ -228,15 +228,45 @@ def test_a_setting_of_v1_that_tensors_do_not_take(train: gp.GPUPreloadDataset) -
     with pytest.raises(gp.TransformError) as raised:
         train.with_transform([RESIZE, v1.Pad(1, fill=(1, 2, 3)), *FLOATS])
     assert str(raised.value) == (
-        f"{ANOTHER}loaded with: Resize((24, 20))\nasked for:   Resize((24, 20)), "
-        "Pad(1, fill=(1, 2, 3))"
+        f"{ANOTHER}Or write v2.Pad(1, fill=(1, 2, 3)), and it runs for each batch, on tensors, for "
+        "which v1's Pad takes one number as fill.\n"
+        "loaded with: Resize((24, 20))\nasked for:   Resize((24, 20)), Pad(1, fill=(1, 2, 3))"
+    )
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
+def test_the_pad_in_the_message_works(
+    photo_folder: Path, train: gp.GPUPreloadDataset, mode: str
+) -> None:
+    """v2.Pad pads tensors to the pixels of v1's on PIL images."""
+    settings = {"padding": (3, 5, 1, 2), "fill": (1, 2, 3), "padding_mode": mode}
+    with pytest.raises(gp.TransformError, match=r"Or write v2\.Pad") as raised:
+        train.with_transform([RESIZE, v1.Pad(**settings), v1.ToTensor()])
+    code = str(raised.value).split("Or write ")[1].split(", and it runs")[0]
+    val = train.with_transform([RESIZE, eval(code, {"v2": v2}), v1.ToTensor()])
+    expected = files_of(photo_folder, RESIZE, v1.Pad(**settings), v1.ToTensor())
+    assert torch.equal(epoch_of(val), expected)
+
+
+def test_steps_of_v1_and_v2_are_told_apart(train: gp.GPUPreloadDataset) -> None:
+    """Where the names are alike, the versions that differ stand before them."""
+    with pytest.raises(gp.TransformError) as raised:
+        train.with_transform([v1.Resize((24, 20)), v2.CenterCrop(16), *FLOATS])
+    assert str(raised.value) == (
+        f"{ANOTHER}{BEGIN}loaded with: v2.Resize((24, 20))\n"
+        "asked for:   v1.Resize((24, 20)), CenterCrop(16)"
     )
 
 
 @pytest.mark.parametrize(
     ("mode", "step", "way"),
     [
-        ("RGBA", v2.RGB(), ""),
+        (
+            "RGBA",
+            v2.RGB(),
+            "RGB() cannot run for each batch: on tensors it does not do what it does to PIL images "
+            "of mode RGBA.\n",
+        ),
         (
             "L",
             v2.Grayscale(3),
@@ -278,7 +308,9 @@ def test_what_store_size_cut_off_is_not_there(photo_folder: Path) -> None:
     with pytest.raises(gp.TransformError) as raised:
         train.with_transform([v2.CenterCrop(17), *FLOATS])
     assert str(raised.value) == (
-        f"{ANOTHER}loaded with: ResizeToCover((16, 18)), CenterCrop((16, 18))\n"
+        f"{ANOTHER}CenterCrop(17) is larger than the 16×18 pixels that it would cut from: what "
+        "store_size cut off is not there again.\n"
+        "loaded with: ResizeToCover((16, 18)), CenterCrop((16, 18))\n"
         "asked for:   ResizeToCover((16, 18)), CenterCrop((16, 18)), CenterCrop(17)"
     )
 

@@ -193,7 +193,8 @@ def _way_on(leaves: Sequence[Leaf], trace: Trace, end: int, *, is_cut: bool) -> 
         is_cut: whether `store_size` cut the images, so that what lay around them is not there.
 
     Returns:
-        The way on in a sentence, "" where there is none, or None where nothing is in the way.
+        The way on, or what is in the way, in a sentence; "" where a random step was frozen; None
+        where nothing is in the way.
     """
     if end > trace.first_random:  # a random step was frozen on purpose
         return ""
@@ -203,11 +204,33 @@ def _way_on(leaves: Sequence[Leaf], trace: Trace, end: int, *, is_cut: bool) -> 
     for position in range(end, trace.first_random):
         leaf, (before, after) = leaves[position], trace.points[position : position + 2]
         if is_cut and is_center_crop(leaf.transform) and _is_larger(after, before):
-            return ""
+            height, width = before.first.shape[1:]
+            return (
+                f"{leaf.name} is larger than the {height}×{width} pixels that it would cut from: "
+                "what store_size cut off is not there again.\n"
+            )
         if before.first.takes == "PIL" and not _is_alike(leaf.transform, before, after):
-            fails = is_pad(leaf.transform) or is_rgb(leaf.transform)  # on tensors, in this case
-            return "" if fails else _live_way(leaf)
+            return _way_from_pil(leaf, before)
     return None
+
+
+def _way_from_pil(leaf: Leaf, before: Point) -> str:
+    """The way on for a step that on tensors gives other pixels than on PIL images, or fails."""
+    if is_pad(leaf.transform):
+        pad: Any = leaf.transform
+        fill = pad.fill if pad.padding_mode == "constant" else 0  # else nothing is filled
+        same = v2.Pad(pad.padding, fill=fill, padding_mode=pad.padding_mode)
+        return (
+            f"Or write {code_of(same)}, and it runs for each batch, on tensors, for which v1's Pad "
+            "takes one number as fill.\n"
+        )
+    if is_rgb(leaf.transform):
+        modes = " and ".join(sorted({form.mode for form in before.forms}))
+        return (
+            f"{leaf.name} cannot run for each batch: on tensors it does not do what it does to PIL "
+            f"images of mode {modes}.\n"
+        )
+    return _live_way(leaf)
 
 
 def _is_larger(after: Point, before: Point) -> bool:
@@ -251,10 +274,25 @@ def _another_once_part(stored: Steps, leaves: Sequence[Leaf], way: str | None = 
     asked = list(head_of(leaves))
     while asked and asked[-1].keeps_geometry:
         asked.pop()
+    loaded, names = _told_apart(stored.rows_of("once"), asked)
     return (
         "this transform has another once-part than the images were loaded with, so they must be "
         "loaded again: gpupreload.preload(data, transform).\n"
         f"{begin if way is None else way}"
-        f"loaded with: {stored.names('once')}\n"
-        f"asked for:   {', '.join(leaf.name for leaf in asked) or 'nothing'}"
+        f"loaded with: {', '.join(loaded) or 'nothing'}\n"
+        f"asked for:   {', '.join(names) or 'nothing'}"
     )
+
+
+def _told_apart(rows: Sequence[Step], leaves: Sequence[Leaf]) -> tuple[list[str], list[str]]:
+    """The names of both, with v1 or v2 before the names of two in one place that differ in that."""
+    names, others = [row.name for row in rows], [leaf.name for leaf in leaves]
+    for i, (row, leaf) in enumerate(zip(rows, leaves, strict=False)):
+        versions = [_version(step.transform) for step in (row, leaf)]
+        if row.name == leaf.name and versions[0] != versions[1]:
+            names[i], others[i] = (f"{version}.{row.name}" for version in versions)
+    return names, others
+
+
+def _version(transform: Any) -> str:
+    return "v2" if ".v2" in type(transform).__module__ else "v1"
