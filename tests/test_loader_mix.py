@@ -124,6 +124,31 @@ def test_a_wrong_mix_is_refused(mix: Any, expected: str, colours: gp.GPUPreloadD
     assert str(caught.value) == expected
 
 
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (
+            7,
+            "labels run up to 7; expected num_classes to be larger. Correct the labels, for there "
+            "are 4 classes, or pass num_classes=8 to it.",
+        ),
+        (-1, "labels hold -1; expected 0 to 3. Correct the labels."),
+    ],
+)
+def test_labels_that_are_no_classes(
+    label: int, expected: str, colours: gp.GPUPreloadDataset
+) -> None:
+    """After an edit of labels the message advises nothing that would be refused again."""
+    part = colours.subset(range(22))
+    part.labels[3] = label
+    with pytest.raises(gp.ArgumentError) as caught:
+        gp.Loader(part, mix=MIXUP)
+    assert str(caught.value) == f"mix is MixUp(num_classes=4), but {expected}"
+    if label > 0:
+        _, soft = next(iter(gp.Loader(part, 4, mix=v2.MixUp(num_classes=8))))
+        assert soft.shape == (4, 8)
+
+
 def test_a_transform_that_mixes_is_sent_to_the_loader() -> None:
     """In a preload's transform MixUp has no place, and the message says where it has one."""
     with pytest.raises(gp.TransformError, match=r"give it to the loader, as gp\.Loader\(dataset, "):

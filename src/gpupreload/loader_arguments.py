@@ -98,12 +98,30 @@ def checked_mix(mix: Any, dataset: GPUPreloadDataset) -> MixStep:
             f"mix is {step.name}, whose num_classes is None; expected the number of classes, for "
             f"the labels are mixed too. Pass num_classes={len(dataset.classes)} to it."
         )
-    if dataset.targets and max(dataset.targets) >= n_classes:
-        raise ArgumentError(
-            f"mix is {step.name}, but labels run up to {max(dataset.targets)}; expected "
-            f"num_classes to be larger. Pass num_classes={len(dataset.classes)} to it."
-        )
+    _check_labels(step, n_classes, dataset)
     return step
+
+
+def _check_labels(step: MixStep, n_classes: int, dataset: GPUPreloadDataset) -> None:
+    """Refuse labels that are no classes for the step, and say what to change."""
+    lowest, highest = min(dataset.targets, default=0), max(dataset.targets, default=0)
+    if lowest < 0:
+        raise ArgumentError(
+            f"mix is {step.name}, but labels hold {lowest}; expected 0 to {n_classes - 1}. Correct "
+            "the labels."
+        )
+    if highest >= n_classes:
+        n_named = len(dataset.classes)
+        way = f"Pass num_classes={n_named} to it."
+        if highest >= n_named:
+            way = (
+                f"Correct the labels, for there are {n_named} classes, or pass "
+                f"num_classes={highest + 1} to it."
+            )
+        raise ArgumentError(
+            f"mix is {step.name}, but labels run up to {highest}; expected num_classes to be "
+            f"larger. {way}"
+        )
 
 
 def check_format(dtype: Any, memory_format: Any) -> None:
