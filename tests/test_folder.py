@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torchvision.datasets import ImageFolder
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+import gpupreload as gp
 from gpupreload import folder
 from gpupreload.errors import ArgumentError, FolderError
 from gpupreload.folder import scan
@@ -357,6 +358,18 @@ def test_a_missing_folder_is_named_with_what_is_there(tmp_path: Path) -> None:
         f"{photos / 'val/cat/deep/er'} does not exist. {photos / 'val/cat'} does, and holds no "
         "folders."
     )
+
+
+def test_an_empty_path_is_told_as_such() -> None:
+    """A variable that was never set names no folder, and has no name to begin a message with."""
+    expected = (
+        "the path of the folder is empty. Expected one folder of images for each class, as in "
+        f"{Path('photos') / 'cat' / '1.jpg'}."
+    )
+    for read in (gp.plan, gp.preload, gp.check):
+        with pytest.raises(FolderError) as raised:
+            read("")
+        assert str(raised.value) == expected
 
 
 def test_unrelated_folders_are_counted_where_they_are_many(tmp_path: Path) -> None:

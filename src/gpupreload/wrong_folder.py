@@ -19,6 +19,8 @@ _FEW_FOLDERS = 5
 
 def not_a_folder(path: str) -> str:
     """Write the message for a root that is missing, or is a file."""
+    if not path:
+        return f"the path of the folder is empty. {_layout('photos')}"
     if os.path.lexists(path):
         what = "a link to nothing" if not os.path.exists(path) else "a file"
         return f"{printable(path)} is {what}. {_layout('photos')}"
