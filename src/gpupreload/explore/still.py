@@ -45,7 +45,7 @@ def headings(texts: Sequence[tuple[str, float]], width: int) -> Pixels:
     """A line of texts, each cut off where its share of the width ends.
 
     Args:
-        texts: (text, share of the width).
+        texts: (text, share of the width); a class name may have a line break in it.
         width: in pixels.
 
     Returns:
@@ -55,14 +55,20 @@ def headings(texts: Sequence[tuple[str, float]], width: int) -> Pixels:
     line = Image.new("RGB", (width, _LINE), _WHITE)
     for text, share in texts:
         cell = Image.new("RGB", (max(1, int(share * width) - _OVER), _LINE), _WHITE)
-        ImageDraw.Draw(cell).text((0, 1), text.replace("×", "x"), _BLACK, font)
+        ImageDraw.Draw(cell).text((0, 1), _in_one_line(text), _BLACK, font)
         line.paste(cell, (int(left * width), 0))
         left += share
     return np.array(line)
 
 
+def _in_one_line(text: str) -> str:
+    """A text without line breaks, and without ×, which the font has not."""
+    return " ".join(text.replace("×", "x").split())
+
+
 def sentence(text: str, width: int) -> Pixels:
     """A text in as many lines as it needs: uint8 [H, width, 3]."""
+    text = _in_one_line(text)
     letters = len(text) * width / max(1.0, _font().getlength(text))  # that fit, on the average
     lines = textwrap.wrap(text, max(1, int(0.9 * letters))) or [""]
     return np.concatenate([headings([(line, 1.0)], width) for line in lines])
@@ -105,4 +111,4 @@ def _legend(segments: Sequence[Segment], mark: str, width: int) -> Pixels:
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(_LETTER)  # Pillow's own; it has no ×
+    return ImageFont.load_default(_LETTER)  # Pillow's own
