@@ -84,7 +84,7 @@ def test_the_bar_shows_shares_of_the_device() -> None:
         ("images as uint8: 75.0 MiB", 0.075),
         ("images as float32: 300.0 MiB", 0.3),
     ]
-    assert need(margin=0.2).margin_mark == ("margin for the model: 200.0 MiB", 0.8)
+    assert need(margin=0.2).margin_mark == ("margin to stay free: 200.0 MiB", 0.8)
 
 
 def test_the_call_preloads_at_this_size(photo_folder: Path) -> None:

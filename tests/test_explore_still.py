@@ -6,6 +6,7 @@ import base64
 import io
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from gpupreload.explore import still
@@ -32,6 +33,14 @@ def test_a_wide_picture_stays_readable() -> None:
     text = "a sentence that goes on"
     assert still.sentence(text, 400).shape == (20, 400, 3)
     assert still.sentence(text, 100).shape == (40, 100, 3)
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "two\r\n\tlines", " two lines\n"])
+def test_a_class_name_with_a_line_break_is_drawn_in_one_line(text: str) -> None:
+    """All of a name is seen: whatever space is in it is drawn as a blank."""
+    expected = still.headings([("two lines", 1.0)], 200)
+    assert np.array_equal(still.headings([(text, 1.0)], 200), expected)
+    assert np.array_equal(still.sentence(text, 200), expected)
 
 
 def test_what_exceeds_the_bar_is_cut_off() -> None:

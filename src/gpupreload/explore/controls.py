@@ -249,6 +249,7 @@ def _box(name: str, name_width: int, is_whole: bool, bounds: Mapping[str, Any]) 
     name_width = max(name_width, 7 * len(name) + 4)
     return (widgets.BoundedIntText if is_whole else widgets.BoundedFloatText)(
         description=name,
+        tooltip=f"{bounds['min']:g} to {bounds['max']:g}",
         style={"description_width": f"{name_width}px"},
         layout=widgets.Layout(width=f"{name_width + 74}px", flex="0 0 auto"),
         **{**bounds, "value": _rounded(bounds["value"])},

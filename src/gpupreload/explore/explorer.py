@@ -173,7 +173,7 @@ class Explorer:
             yield name, StepControls(position, ticked, controls, at_first)
 
     def _laid_out(self) -> Any:
-        """The view and the photo above; below, side by side where there is room, picture and steps.
+        """The view and the photo above; picture and steps, side by side where there is room; code.
 
         The picture's width does not depend on the view, so that nothing jumps when it is changed.
         """
@@ -184,13 +184,14 @@ class Explorer:
             for step in self.steps.values()
         ]
         nothing = [] if steps else [widgets.HTML("No step of this transform is random.")]
-        left = widgets.VBox([self._alert, self._picture, self._status, self._code.widget])
+        left = widgets.VBox([self._alert, self._picture, self._status])
         left.layout = widgets.Layout(width="600px", max_width="100%", margin="0 16px 0 0")
         right = widgets.VBox([*steps, *nothing])
         right.layout = widgets.Layout(flex="1 1 440px", max_width="100%", min_width="0")
         wrap = widgets.Layout(flex_flow="row wrap")
         above = widgets.HBox([photo, draw], layout=wrap)
-        return widgets.VBox([self.view, above, widgets.HBox([left, right], layout=wrap)])
+        shown = widgets.HBox([left, right], layout=wrap)
+        return widgets.VBox([self.view, above, shown, self._code.widget])
 
     # --- what happens when they are used
 

@@ -89,7 +89,7 @@ def render(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
 def _draws(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> Rendered:
     image, draw = _photo(dataset, look)
     augmented = to_pictures(draws_of(recipe.module(), image, draw, look.n), dataset)
-    pixels = beside(stored_picture(dataset, look.index), augmented)
+    pixels = beside(stored_picture(dataset, look.index), _as_large(augmented, dataset))
     return Rendered(
         pixels,
         "original",
@@ -111,7 +111,7 @@ def _frozen_and_live(dataset: GPUPreloadDataset, recipe: Recipe, look: Look) -> 
     )
     n_alike = sum(bool(torch.equal(a, b)) for a, b in zip(frozen, live, strict=True))
     return Rendered(
-        side_by_side(frozen, live),
+        side_by_side(_as_large(frozen, dataset), _as_large(live, dataset)),
         "frozen: drawn once, at preload",
         f"live: drawn for epoch {look.epoch}",
         left_share=0.5,
@@ -126,7 +126,7 @@ def _shared_and_per_sample(dataset: GPUPreloadDataset, recipe: Recipe, look: Loo
         for is_shared in (True, False)
     )
     return Rendered(
-        side_by_side(shared, ours),
+        side_by_side(_as_large(shared, dataset), _as_large(ours, dataset)),
         "shared: transform(batch)",
         "per sample: gpupreload",
         left_share=0.5,
@@ -144,6 +144,12 @@ def _photo(dataset: GPUPreloadDataset, look: Look) -> tuple[Tensor, Draw]:
 def _run(module: PerSample, images: Tensor, rows: Rows) -> Tensor:
     with torch.no_grad():
         return module.run(images.clone(), rows)
+
+
+def _as_large(pictures: Tensor, dataset: GPUPreloadDataset) -> Tensor:
+    """Enlarge small pictures by the whole number that makes them about as high as what is kept."""
+    factor = max(1, round(dataset.view.store.form.shape[2] / pictures.shape[1]))
+    return pictures.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
 
 
 def _n_different(pictures: Tensor) -> int:

@@ -105,7 +105,7 @@ class Need:
     @property
     def margin_mark(self) -> tuple[str, float]:
         """The name of the margin, and where on the bar it begins, as a share of its length."""
-        return f"margin for the model: {in_units(self.margin_bytes)}", 1 - self.margin
+        return f"margin to stay free: {in_units(self.margin_bytes)}", 1 - self.margin
 
     def code(self, data: str, options: Mapping[str, Any]) -> str:
         """Python that preloads the data at this size.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,8 @@ from gpupreload.leaves import Mark, batched, flatten, live, once
 from gpupreload.per_sample import PerSample
 from gpupreload.settings import code_of, compose_code, imports_of, name_of, remade
 from gpupreload.steps import Step
+
+_WIDEST = 62  # characters of a step: as many as the code box shows in a window of 800 pixels
 
 _MARKS = {"once": once, "live": live, "batched": batched}
 
@@ -105,8 +108,25 @@ class Recipe:
     @property
     def code(self) -> str:
         """Python that makes the transform, with the imports that it needs."""
-        composed = compose_code([part.code for part in self.chosen] or ["v2.Identity()"])
+        codes = [_on_lines(part.code) for part in self.chosen]
+        composed = compose_code(codes or ["v2.Identity()"])
         return "\n".join([*imports_of(composed), f"transform = {composed}"])
+
+
+def _on_lines(call: str) -> str:
+    """A step's code; of a long call with an argument a line."""
+    if len(call) <= _WIDEST:
+        return call
+    try:
+        tree = ast.parse(call, mode="eval").body
+    except SyntaxError:  # the name of what has no code
+        return call
+    if not isinstance(tree, ast.Call):
+        return call
+    values = map(ast.unparse, tree.args)
+    named = (f"{argument.arg}={ast.unparse(argument.value)}" for argument in tree.keywords)
+    arguments = "".join(f"        {text},\n" for text in (*values, *named))
+    return f"{ast.unparse(tree.func)}(\n{arguments}    )"
 
 
 def _on_batches(step: Step) -> Step:

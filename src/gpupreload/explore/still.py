@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from gpupreload.explore.mosaic import Pixels, encoded, enlargement, reduced
 
 _LETTER, _LINE = 13, 20  # pixels: height of the letters, and of a line
 _BLACK, _WHITE, _TRACK = "#000", "#fff", "#ddd"
-_BAR, _OVER = 22, 4  # pixels: height of a bar, and how far a mark stands out
+_BAR, _OVER, _DASH = 22, 4, 6  # pixels: height of a bar, how far a mark stands out, its dashes
 
 
 def as_stored(parts: Sequence[Pixels]) -> dict[str, str]:
@@ -68,9 +67,11 @@ def _in_one_line(text: str) -> str:
 
 def sentence(text: str, width: int) -> Pixels:
     """A text in as many lines as it needs: uint8 [H, width, 3]."""
-    text = _in_one_line(text)
-    letters = len(text) * width / max(1.0, _font().getlength(text))  # that fit, on the average
-    lines = textwrap.wrap(text, max(1, int(0.9 * letters))) or [""]
+    font, lines = _font(), [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        fits = font.getlength(_in_one_line(longer)) <= width - _OVER
+        lines[-1:] = [longer] if fits or not lines[-1] else [lines[-1], word]
     return np.concatenate([headings([(line, 1.0)], width) for line in lines])
 
 
@@ -79,7 +80,7 @@ def stacked_bar(segments: Sequence[Segment], mark: tuple[str, float], width: int
 
     Args:
         segments: what exceeds the bar's length is cut off; what is tiny is still seen.
-        mark: the name of a line across the bar, and where it stands, as a share of the length.
+        mark: the name of a dashed line, and where it stands, as a share of the length.
         width: in pixels.
 
     Returns:
@@ -95,7 +96,8 @@ def stacked_bar(segments: Sequence[Segment], mark: tuple[str, float], width: int
         draw.rectangle((left, top, min(right, width), bottom), segment.color)
         left = min(right, width)
     place = mark[1] * width
-    draw.line((place, 0, place, bottom + _OVER), _BLACK, 2)
+    for y in range(0, bottom + _OVER, _DASH):
+        draw.line((place, y, place, y + _DASH // 2), _BLACK, 2)
     return np.concatenate([np.asarray(bar), _legend(segments, mark[0], width)])
 
 
