@@ -6,7 +6,6 @@ import os
 from typing import Any, Self, Unpack
 
 import torch
-from torch.utils.data import Subset
 
 from gpupreload.arguments import Settings, check_decode
 from gpupreload.cache import Cache
@@ -20,6 +19,7 @@ from gpupreload.plan import make_plan, own_transform
 from gpupreload.probe import generators_kept
 from gpupreload.ranks import Shard
 from gpupreload.report import report_on, show
+from gpupreload.resident import check_not_preloaded
 from gpupreload.reuse import Explicit
 from gpupreload.rows import no_rows
 from gpupreload.serving import ResidentDataset
@@ -27,6 +27,11 @@ from gpupreload.source import FolderOptions, Source, Transform, open_source, pic
 from gpupreload.steps import Steps, split_explicit, split_transform
 from gpupreload.store import load
 from gpupreload.view import View
+
+SERVED_ALREADY = (
+    ". Serve it as it is, with a Loader or a DataLoader; for another transform, assign "
+    "dataset.transform, or preload the files' folder again."
+)
 
 
 class GPUPreloadDataset(ResidentDataset):
@@ -91,7 +96,7 @@ class GPUPreloadDataset(ResidentDataset):
         **folder: Unpack[FolderOptions],
     ) -> None:
         check_keywords(GPUPreloadDataset, folder)
-        check_not_resident(data_root)
+        check_not_preloaded(data_root, SERVED_ALREADY)
         settings = Settings.checked(
             device, seed, workers, progress, cache, cache_key, placement=placement
         )
@@ -169,16 +174,6 @@ class GPUPreloadDataset(ResidentDataset):
         self.classes = class_names(source, self.targets)
         self.class_to_idx = class_numbers(source, self.targets)
         self.samples = self.imgs = source.samples
-
-
-def check_not_resident(data: Any) -> None:
-    """Refuse data that are preloaded already."""
-    whole = data.dataset if isinstance(data, Subset) else data
-    if isinstance(whole, GPUPreloadDataset):
-        raise ArgumentError(
-            "data is preloaded already. Serve it as it is, with a Loader or a DataLoader; for "
-            "another transform, assign dataset.transform, or preload the files' folder again."
-        )
 
 
 def _dealt(source: Source, shard: Shard) -> Source:

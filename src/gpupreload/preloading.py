@@ -8,9 +8,10 @@ from typing import Any, Unpack
 import torch
 
 from gpupreload.arguments import Settings, check_decode
-from gpupreload.dataset import GPUPreloadDataset, check_not_resident
+from gpupreload.dataset import SERVED_ALREADY, GPUPreloadDataset
 from gpupreload.keywords import check_keywords
 from gpupreload.placement import Placement
+from gpupreload.resident import check_not_preloaded
 from gpupreload.source import FolderOptions, Transform, open_source
 
 
@@ -76,7 +77,7 @@ def preload(
         TypeError: there is no such argument; the message says which may be meant.
     """
     check_keywords(preload, folder)
-    check_not_resident(data)
+    check_not_preloaded(data, SERVED_ALREADY)
     settings = Settings.checked(device, seed, workers, progress, cache, cache_key, shard, placement)
     check_decode(folder.get("decode"), settings.device)
     source = open_source(data, **folder)
