@@ -8,6 +8,7 @@ import hashlib
 import pickle
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,31 @@ def all_equal(some: list[Tensor], others: list[Tensor]) -> bool:
 def gathering_threads() -> list[str]:
     """The names of threads that gather."""
     return [t.name for t in threading.enumerate() if t.name.startswith("gpupreload-gather")]
+
+
+# --- memory
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("read", ["Loader", "reused", "DataLoader", "subset", "twin", "freed"])
+def test_memory_is_given_back_at_once(photo_folder: Path, rung: str, read: str) -> None:
+    """What nobody holds is gone without a search for cycles, which may be long in coming."""
+    gc.disable()
+    try:
+        data = preload(photo_folder, rung, TRANSFORMS["crop and flip"])
+        shelf = weakref.ref(data.store._shelf)
+        part = data.subset([3, 1]) if read == "subset" else data
+        part = part.with_transform(None) if read == "twin" else part
+        loader: Any = DataLoader(part, 4) if read == "DataLoader" else gp.Loader(part, 4)
+        loader = gp.Loader(part, 4, reuse_buffers=True) if read == "reused" else loader
+        batches(loader)
+        if read == "freed":
+            assert data.free() > 0
+        else:
+            del data, part, loader
+        assert shelf() is None
+    finally:
+        gc.enable()
 
 
 # --- the same on every rung

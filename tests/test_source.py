@@ -321,7 +321,7 @@ def test_joint_transforms(call: Any) -> None:
 def test_a_dataset_preloaded_already() -> None:
     """A preloaded dataset with a transform is no data to plan for again."""
     ours = preload(labelled(0, 1), v2.Resize(4))
-    with pytest.raises(gp.ArgumentError, match=r"^data is a GPUPreloadDataset whose transform"):
+    with pytest.raises(gp.ArgumentError, match=r"^data is preloaded already, so there is nothing"):
         gp.plan(ours, device="cpu")
 
 

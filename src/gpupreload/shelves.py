@@ -194,8 +194,8 @@ class Below:
 
     def blocks(self, rows: Tensor, n_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Gather blocks in another thread, each while the one before is used."""
-        ahead = self._ahead.pop() if self._ahead else Ahead(self)
-        yield from ahead.blocks(_pieces(rows, n_rows))
+        ahead = self._ahead.pop() if self._ahead else Ahead(self.device)
+        yield from ahead.blocks(self, _pieces(rows, n_rows))
         self._ahead = [ahead]
 
     def split(self, n_rows: int) -> Iterator[Tensor]:
