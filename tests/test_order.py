@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from numbered_images import LABELS, epoch_of, numbered_images, numbers
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
@@ -22,14 +23,11 @@ from torchvision.transforms import v2
 import gpupreload as gp
 from gpupreload.rows import occurrences
 
-LABELS = [0] * 60 + [1] * 30 + [2] * 10
-
 
 @pytest.fixture(scope="module")
 def numbered() -> gp.GPUPreloadDataset:
     """A hundred images that are their own numbers, in classes of 60, 30 and 10."""
-    data = [(torch.full((1, 1, 1), i, dtype=torch.uint8), label) for i, label in enumerate(LABELS)]
-    return gp.preload(data, device="cpu", seed=0, progress=False)
+    return numbered_images()
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +35,6 @@ def drawn(photo_folder: Path) -> gp.GPUPreloadDataset:
     """Twelve photos with a random crop."""
     transform = v2.Compose([v2.Resize((20, 20)), v2.RandomCrop(8), v2.ToImage()])
     return gp.preload(photo_folder, transform, device="cpu", seed=1, progress=False)
-
-
-def epoch_of(loader: gp.Loader) -> Tensor:
-    """All images of one epoch."""
-    return torch.cat([images.clone() for images, *_ in loader])
-
-
-def numbers(loader: gp.Loader) -> list[int]:
-    """The order in which one epoch serves images that are their own numbers."""
-    return epoch_of(loader).flatten().tolist()
 
 
 # --- samplers
