@@ -206,9 +206,8 @@ class Explorer:
     def _show_photo(self) -> None:
         label = self._dataset.targets[int(self.photo.value)]
         with self._quietly():
-            if label not in [
-                number for _, number in self.label.options
-            ]:  # labels were edited meanwhile
+            known = {number for _, number in self.label.options}
+            if label not in known:  # labels were edited meanwhile
                 self.label.options = self._classes()
             self.label.value = label
         self._changed()
